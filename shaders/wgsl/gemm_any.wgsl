@@ -10,6 +10,9 @@
 // Accumulation order: k ascending, one sum per element.
 // How it got fast: it did not have to: it takes the shapes that the other products do not.
 
+alias Elem = f32;
+const WIDE = 1u;
+
 //#include "product_strided"
 
 @group(0) @binding(0) var<storage, read> a: array<f32>;

@@ -1,37 +1,57 @@
 // out = f(a b + bias) * g'(extra) + extra, with f and g one of identity, ReLU, GELU
 //
-// a [m, k] and b [k, n] with any strides (so a transpose costs nothing), bias [n], extra [m, n] and
-// out [m, n] row-major. Each term is there if its flag is set; extra is either what the activation g
-// was applied to (SLOPE flags) or a summand (EXTRA). side takes a b + bias [m, n] (SIDE) or the
-// column sums of b [n] (SUMS).
-// Grid: x over blocks of 64 columns, y over blocks of 64 rows, z over the batch. 64 invocations make a
-// tile of 64 x 64, 8 x 8 in the registers of each.
-// Workgroup memory: 8 KiB, a slice of 16 along k of the 64 rows and of the 64 columns.
+// a [m, k] and b [k, n], each row-major or the transpose of what is (so a transpose costs nothing), bias [n], extra
+// [m, n] and out [m, n] row-major. Each term is there if its flag is set; extra is either what the activation g was
+// applied to (SLOPE flags) or a summand (EXTRA). side takes a b + bias [m, n] (SIDE) or the column sums of b [n] (SUMS).
+// Rows of a, b and out as they lie in memory are multiples of four numbers long; the scalar text takes any.
+// Grid: x over blocks of 64 columns, y over blocks of 64 rows, z over the batch. 64 invocations make a tile of 64 x 64,
+// 8 x 8 in the registers of each.
+// Workgroup memory: 8.5 KiB, two slices of 8 along k of the 64 rows and of the 64 columns.
 // Accumulation order: k ascending, one sum per element.
-// How it got fast: (1) one element per invocation; (2) slices in workgroup memory, each number of a
-// and b read from memory once per tile; (3) 8 x 8 per invocation: 4 vec4 read for 64 products; the
-// invocations of a row read neighbouring numbers whichever way a and b lie.
+// How it got fast: (1) one element per invocation; (2) slices in workgroup memory, each number of a and b read from
+// memory once per tile; (3) 8 x 8 per invocation: 4 vec4 read for 64 products; (4) no array is indexed at run time, loads
+// are clamped instead of guarded, results go to memory by way of workgroup memory; (5) half of the invocations load a
+// block of 4 x 4 of a and the others one of b, as vec4, while the slice before it is used.
+
+alias Elem = vec4<f32>; //#scalar: alias Elem = f32;
+const WIDE = 4u; //#scalar: const WIDE = 1u;
 
 //#include "product_strided"
 
-// What a number of b is stored as.
-alias Number = f32; //#halves: alias Number = u32;
+// What an element of b is stored as.
+alias Number = vec4<f32>; //#halves: alias Number = vec2<u32>; //#scalar: alias Number = f32;
 
-@group(0) @binding(0) var<storage, read> a: array<f32>;
+@group(0) @binding(0) var<storage, read> a: array<Elem>;
 @group(0) @binding(1) var<storage, read> b: array<Number>;
-@group(0) @binding(2) var<storage, read> bias: array<f32>;
-@group(0) @binding(3) var<storage, read> extra: array<f32>;
-@group(0) @binding(4) var<storage, read_write> out: array<f32>;
-@group(0) @binding(5) var<storage, read_write> side: array<f32>;
+@group(0) @binding(2) var<storage, read> bias: array<Elem>;
+@group(0) @binding(3) var<storage, read> extra: array<Elem>;
+@group(0) @binding(4) var<storage, read_write> out: array<Elem>;
+@group(0) @binding(5) var<storage, read_write> side: array<Elem>;
 @group(0) @binding(6) var<uniform> params: Params;
 
 const TILE = 64u;
-const DEPTH = 16u;
-const QUADS = 16u;
+const DEPTH = 8u;
+// Distance between depths, in vec4. With 16, those that four invocations store at a time would share banks.
+const PITCH = 17u;
+// Where the columns of b begin in a slice, and the second slice.
+const COLUMNS = 136u;
+const SECOND = 272u;
+const FOUR = vec4(0u, 1u, 2u, 3u);
 
-// Number kk * QUADS + q holds rows (or columns) 4 q to 4 q + 3 at depth kk.
-var<workgroup> a_slice: array<vec4<f32>, 256>;
-var<workgroup> b_slice: array<vec4<f32>, 256>;
+// Number kk * PITCH + q holds rows 4 q to 4 q + 3 of a at depth kk, and behind COLUMNS columns of b.
+var<workgroup> slices: array<vec4<f32>, 544>;
+
+// The block of 4 x 4 that an invocation loads of each slice.
+struct Block {
+    // Where its four rows (or columns) are in memory; those beyond the last repeat it, and are not stored.
+    lines: vec4<u32>,
+    // Its first depth within a slice, and the distance between depths in memory.
+    depth: u32,
+    step: u32,
+    // Whether depths are neighbours in memory, not rows (or columns).
+    along_k: bool,
+    of_a: bool,
+}
 
 @compute @workgroup_size(64)
 fn main(
@@ -40,91 +60,141 @@ fn main(
 ) {
     let top = group.y * TILE;
     let left = group.x * TILE;
-    let row_quad = 2u * (local / 8u);
-    let column_quad = 2u * (local % 8u);
-    // Each holds four rows of four columns: row i is sum[i].
+    let row_quad = local / 8u;
+    let column_quad = local % 8u;
+    let summed = group.y == 0u && (params.flags & SUMS) != 0u;
     var sum00 = mat4x4<f32>();
     var sum01 = mat4x4<f32>();
     var sum10 = mat4x4<f32>();
     var sum11 = mat4x4<f32>();
     var total0 = vec4(0.0);
     var total1 = vec4(0.0);
+    let of_a = local < 32u;
+    let lane = local % 32u;
+    let step = select(params.b_row, params.a_column, of_a);
+    let along_k = step == 1u;
+    let quad = select(lane % 16u, lane / 2u, along_k);
+    let depth = 4u * select(lane / 16u, lane % 2u, along_k);
+    let last = select(params.n, params.m, of_a) - 1u;
+    let line = select(params.b_column, params.a_row, of_a);
+    let begin = group.z * select(params.b_batch, params.a_batch, of_a);
+    let lines = begin + line * min(select(left, top, of_a) + 4u * quad + FOUR, vec4(last));
+    let block = Block(lines, depth, step, along_k, of_a);
+    let place = depth * PITCH + quad + select(COLUMNS, 0u, of_a);
+    var next = load(block, 0u);
+    var slice = 0u;
     for (var start = 0u; start < params.k; start += DEPTH) {
-        for (var i = 0u; i < 4u; i++) {
-            let place = local + 64u * i;
-            // Neighbouring invocations go along the axis whose stride is 1.
-            let a_kk = select(place / QUADS, place % DEPTH, params.a_column == 1u);
-            let a_q = select(place % QUADS, place / DEPTH, params.a_column == 1u);
-            a_slice[a_kk * QUADS + a_q] = load_a(group.z, top + 4u * a_q, start + a_kk);
-            let b_kk = select(place / QUADS, place % DEPTH, params.b_row == 1u);
-            let b_q = select(place % QUADS, place / DEPTH, params.b_row == 1u);
-            b_slice[b_kk * QUADS + b_q] = load_b(group.z, start + b_kk, left + 4u * b_q);
-        }
+        put(next, slice + place, PITCH);
         workgroupBarrier();
+        // The next one is on its way while this slice is used.
+        next = load(block, start + DEPTH);
         for (var kk = 0u; kk < DEPTH; kk++) {
-            let x0 = a_slice[kk * QUADS + row_quad];
-            let x1 = a_slice[kk * QUADS + row_quad + 1u];
-            let y0 = b_slice[kk * QUADS + column_quad];
-            let y1 = b_slice[kk * QUADS + column_quad + 1u];
+            let at = slice + kk * PITCH;
+            let x0 = slices[at + row_quad];
+            let x1 = slices[at + row_quad + 8u];
+            let y0 = slices[at + column_quad + COLUMNS];
+            let y1 = slices[at + column_quad + COLUMNS + 8u];
             sum00 += mat4x4<f32>(x0.x * y0, x0.y * y0, x0.z * y0, x0.w * y0);
             sum01 += mat4x4<f32>(x0.x * y1, x0.y * y1, x0.z * y1, x0.w * y1);
             sum10 += mat4x4<f32>(x1.x * y0, x1.y * y0, x1.z * y0, x1.w * y0);
             sum11 += mat4x4<f32>(x1.x * y1, x1.y * y1, x1.z * y1, x1.w * y1);
-            total0 += y0;
-            total1 += y1;
+            if summed {
+                total0 += y0;
+                total1 += y1;
+            }
+        }
+        slice = SECOND - slice;
+    }
+    // Half of the tile at a time through workgroup memory: neighbours then store neighbouring numbers.
+    for (var half = 0u; half < 2u; half++) {
+        workgroupBarrier();
+        put(half_of(sum00, sum10, half), 64u * row_quad + column_quad, 16u);
+        put(half_of(sum01, sum11, half), 64u * row_quad + column_quad + 8u, 16u);
+        workgroupBarrier();
+        for (var at = local; at < 32u * TILE / WIDE; at += 64u) {
+            let row = top + 32u * half + at / (TILE / WIDE);
+            finish(element(at), row, left / WIDE + at % (TILE / WIDE), group.z);
+        }
+    }
+    if summed {
+        workgroupBarrier();
+        if row_quad == 0u {
+            slices[column_quad] = total0;
+            slices[column_quad + 8u] = total1;
         }
         workgroupBarrier();
-    }
-    let row = top + 4u * row_quad;
-    let column = left + 4u * column_quad;
-    for (var i = 0u; i < 4u; i++) {
-        for (var j = 0u; j < 4u; j++) {
-            finish(sum00[i][j], row + i, column + j, group.z);
-            finish(sum01[i][j], row + i, column + 4u + j, group.z);
-            finish(sum10[i][j], row + 4u + i, column + j, group.z);
-            finish(sum11[i][j], row + 4u + i, column + 4u + j, group.z);
-        }
-    }
-    if row == 0u && (params.flags & SUMS) != 0u {
-        for (var j = 0u; j < 4u; j++) {
-            if column + j < params.n {
-                side[group.z * params.n + column + j] = total0[j];
-            }
-            if column + 4u + j < params.n {
-                side[group.z * params.n + column + 4u + j] = total1[j];
-            }
+        let columns = params.n / WIDE;
+        let column = left / WIDE + local;
+        if local < TILE / WIDE && column < columns {
+            side[group.z * columns + column] = element(local);
         }
     }
 }
 
-// Four rows at one depth; zeros outside.
-fn load_a(batch: u32, row: u32, k: u32) -> vec4<f32> {
-    let at = batch * params.a_batch + row * params.a_row + k * params.a_column;
-    var x = vec4(0.0);
-    if k < params.k {
-        for (var i = 0u; i < 4u; i++) {
-            if row + i < params.m {
-                x[i] = a[at + i * params.a_row];
-            }
-        }
+// Its numbers of the slice from start on, a depth in each column; zeros beyond the last depth.
+fn load(block: Block, start: u32) -> mat4x4<f32> {
+    let depth = start + block.depth;
+    let depths = block.step * min(depth + FOUR, vec4(params.k - 1u));
+    let x = block.lines;
+    // Quad i is at[i]; where it is a vec4 in memory, its first number tells all.
+    var at0 = x + depths.x;
+    var at1 = x + depths.y;
+    var at2 = x + depths.z;
+    var at3 = x + depths.w;
+    if block.along_k {
+        at0 = x.x + depths;
+        at1 = x.y + depths;
+        at2 = x.z + depths;
+        at3 = x.w + depths;
     }
-    return x;
+    var found: mat4x4<f32>;
+    if block.of_a {
+        found = mat4x4<f32>(quad_a(at0), quad_a(at1), quad_a(at2), quad_a(at3));
+    } else {
+        found = mat4x4<f32>(quad_b(at0), quad_b(at1), quad_b(at2), quad_b(at3));
+    }
+    if block.along_k {
+        found = transpose(found);
+    }
+    if depth + 4u > params.k {
+        let inside = depth + FOUR < vec4(params.k);
+        found = mat4x4<f32>(
+            select(vec4(0.0), found[0], inside.x),
+            select(vec4(0.0), found[1], inside.y),
+            select(vec4(0.0), found[2], inside.z),
+            select(vec4(0.0), found[3], inside.w),
+        );
+    }
+    return found;
 }
 
-// Four columns at one depth; zeros outside.
-fn load_b(batch: u32, k: u32, column: u32) -> vec4<f32> {
-    let at = batch * params.b_batch + k * params.b_row + column * params.b_column;
-    var x = vec4(0.0);
-    if k < params.k {
-        for (var i = 0u; i < 4u; i++) {
-            if column + i < params.n {
-                x[i] = number(at + i * params.b_column);
-            }
-        }
-    }
-    return x;
+fn quad_a(at: vec4<u32>) -> vec4<f32> {
+    return a[at.x / 4u]; //#scalar: return vec4(a[at.x], a[at.y], a[at.z], a[at.w]);
 }
 
-fn number(at: u32) -> f32 {
-    return b[at]; //#halves: return unpack2x16float(b[at / 2u])[at % 2u];
+fn quad_b(at: vec4<u32>) -> vec4<f32> {
+    let x = b[at.x / 4u]; //#scalar: let x = vec4(b[at.x], b[at.y], b[at.z], b[at.w]);
+    return x; //#halves: return vec4(unpack2x16float(x.x), unpack2x16float(x.y));
+}
+
+fn put(x: mat4x4<f32>, at: u32, pitch: u32) {
+    slices[at] = x[0];
+    slices[at + pitch] = x[1];
+    slices[at + 2u * pitch] = x[2];
+    slices[at + 3u * pitch] = x[3];
+}
+
+fn half_of(upper: mat4x4<f32>, lower: mat4x4<f32>, half: u32) -> mat4x4<f32> {
+    if half == 0u {
+        return upper;
+    }
+    return lower;
+}
+
+fn element(at: u32) -> Elem {
+    return slices[at]; //#scalar: return pick(slices[at / 4u], at % 4u);
+}
+
+fn pick(x: vec4<f32>, i: u32) -> f32 {
+    return select(select(x.x, x.y, i == 1u), select(x.z, x.w, i == 3u), i >= 2u);
 }

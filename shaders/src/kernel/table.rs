@@ -37,8 +37,10 @@ kernels! {
     GEMM_TN = "gemm_tn";
     /// `A B` for any strides of `A`, a large tile per invocation, without branches.
     GEMM_WIDE = "gemm_wide" [GEMM_WIDE_PLAIN = "plain"];
-    /// Matrix product of any shape and strides, tiles in workgroup memory.
-    GEMM_TILED = "gemm_tiled" [GEMM_TILED_HALVES = "halves"];
+    /// Matrix product, tiles in workgroup memory.
+    GEMM_TILED = "gemm_tiled" [GEMM_TILED_HALVES = "halves", GEMM_TILED_SCALAR = "scalar"];
+    /// The sum of products of pieces.
+    GEMM_TOTAL = "gemm_total" [GEMM_TOTAL_SCALAR = "scalar"];
     /// Pairs of numbers as halves.
     HALVE = "halve";
 

@@ -5,20 +5,23 @@
 //! | emulated by a CPU | vec4 fit | `gemm_nn`, `gemm_nt`, `gemm_tn` |
 //! | SwiftShader | vec4 fit | `gemm_wide`, `gemm_nt` |
 //! | both | other | `gemm_any` |
-//! | GPU | all | `gemm_tiled` |
+//! | GPU | vec4 fit | `gemm_tiled` |
+//! | GPU | other | `gemm_tiled_scalar` |
+//!
+//! Where a GPU would get few workgroups, as for weight gradients, `gemm_tiled` makes products of pieces of k, and
+//! `gemm_total` adds them up.
 //!
 //! `gemm_nn`, `gemm_nt` and `gemm_tiled` take a second operand that is stored as halves, too.
 
 use burn::backend::TensorMetadata;
 use burn::backend::wgpu::CubeTensor;
-use bytemuck::{Pod, Zeroable};
 
 use crate::cpu::activation::Activation;
 use crate::kernel::{
-    GEMM_ANY, GEMM_NN, GEMM_NN_HALVES, GEMM_NT, GEMM_NT_HALVES, GEMM_TILED, GEMM_TILED_HALVES, GEMM_TN,
-    GEMM_WIDE, GEMM_WIDE_PLAIN, Kernel,
+    GEMM_ANY, GEMM_NN, GEMM_NN_HALVES, GEMM_NT, GEMM_NT_HALVES, GEMM_TILED, GEMM_TILED_HALVES,
+    GEMM_TILED_SCALAR, GEMM_TN, GEMM_TOTAL, GEMM_TOTAL_SCALAR, GEMM_WIDE, GEMM_WIDE_PLAIN, Kernel, fitting,
 };
-use crate::launch::{Adapter, adapter, empty, launch};
+use crate::launch::{Adapter, adapter, empty, grid, launch};
 
 const BIAS: u32 = 1;
 const EXTRA: u32 = 2;
@@ -99,22 +102,6 @@ pub struct Epilogue<'a> {
     pub sums: bool,
 }
 
-/// The parameters of all products; they differ in how many distances between numbers they take.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Params<const N: usize> {
-    sizes: [u32; 3],
-    rows: [u32; N],
-    batch: [u32; 2],
-    flags: u32,
-}
-
-// SAFETY: all fields are arrays of `u32` or one, in C's order: there is no padding, and all bits are zeros in a valid
-// value.
-unsafe impl<const N: usize> Zeroable for Params<N> {}
-// SAFETY: as above; every pattern of bits is a value.
-unsafe impl<const N: usize> Pod for Params<N> {}
-
 /// How a kernel wants its operands: what its parameters say of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
@@ -152,8 +139,16 @@ fn choose(adapter: Adapter, transposed: [bool; 2], [m, n, k]: [usize; 3], flags:
     let fours = |x: usize, y: usize| x.is_multiple_of(4) && y.is_multiple_of(4);
     let only = |mask: u32| flags & !mask == 0;
     let plain = BIAS | EXTRA | SUMS;
+    // How long rows are as they lie in memory.
+    let [a_row, b_row] = [
+        if transposed[0] { m } else { k },
+        if transposed[1] { k } else { n },
+    ];
     match (adapter, transposed) {
-        (Adapter::Gpu, _) => either(&GEMM_TILED, &GEMM_TILED_HALVES, Form::Any, [64, 64]),
+        (Adapter::Gpu, _) if fours(a_row, b_row) && fours(n, n) => {
+            either(&GEMM_TILED, &GEMM_TILED_HALVES, Form::Any, [64, 64])
+        }
+        (Adapter::Gpu, _) => choice(&GEMM_TILED_SCALAR, Form::Any, [64, 64]),
         (_, [false, true]) if fours(k, n) && only(RELU_SLOPE | GELU_SLOPE) => {
             either(&GEMM_NT, &GEMM_NT_HALVES, Form::Vectors, [8, 64])
         }
@@ -171,9 +166,35 @@ fn choose(adapter: Adapter, transposed: [bool; 2], [m, n, k]: [usize; 3], flags:
     }
 }
 
+/// Into how many pieces of k, of whole vec4 each, a GPU takes a product. Time goes with the longest chain of sums and with
+/// what the pieces write: `PIECES` says at which ratio of `k` to `m n` more of them stop paying. More workgroups than
+/// `ENOUGH` are no use to the largest GPUs, and each piece should be worth its launch.
+fn pieces([m, n, k]: [usize; 3]) -> usize {
+    // From the clocks of a slice and the bandwidth of an H100, by its datasheet.
+    const PIECES: usize = 13_700;
+    // Six workgroups for each of its 132 multiprocessors.
+    const ENOUGH: usize = 768;
+    const SHORTEST: usize = 32;
+    if k < 8 * SHORTEST {
+        return 1;
+    }
+    let groups = m.div_ceil(64) * n.div_ceil(64);
+    let most = (PIECES * k / (m * n))
+        .isqrt()
+        .min(ENOUGH / groups)
+        .min(k / SHORTEST);
+    (1..=most)
+        .rev()
+        .find(|pieces| k.is_multiple_of(4 * pieces))
+        .unwrap_or(1)
+}
+
 /// All that the table has for an adapter.
 pub fn kernels(adapter: Adapter) -> Vec<&'static Kernel> {
-    let mut kernels: Vec<&Kernel> = Vec::new();
+    let mut kernels: Vec<&Kernel> = match adapter {
+        Adapter::Gpu => vec![&GEMM_TOTAL, &GEMM_TOTAL_SCALAR],
+        Adapter::Cpu | Adapter::SwiftShader => Vec::new(),
+    };
     let ways = [[false, false], [false, true], [true, false], [true, true]];
     // With rows that are whole vec4 and rows that are not.
     let sizes = [[4, 4, 4], [1, 4, 4], [4, 1, 4], [4, 4, 1]];
@@ -193,8 +214,7 @@ pub fn kernels(adapter: Adapter) -> Vec<&'static Kernel> {
 /// Whether products with a matrix of this size, and with its transpose, take it as halves.
 pub fn takes_halves(matrix: &CubeTensor, [rows, columns]: [usize; 2]) -> bool {
     match adapter(matrix) {
-        Adapter::Gpu => true,
-        Adapter::Cpu => rows.is_multiple_of(4) && columns.is_multiple_of(4),
+        Adapter::Gpu | Adapter::Cpu => rows.is_multiple_of(4) && columns.is_multiple_of(4),
         // It is slow by how many numbers it loads, not by how many bytes.
         Adapter::SwiftShader => false,
     }
@@ -221,58 +241,95 @@ pub fn gemm(a: Operand, b: Operand, epilogue: Epilogue) -> (CubeTensor, Option<C
     let bias = epilogue.bias.unwrap_or(b.tensor);
     let extra = epilogue.add.or(epilogue.slope.map(|(_, input)| input));
     let extra = extra.unwrap_or(b.tensor);
-    let choice = choose(adapter(a.tensor), [a.transposed, b.transposed], [m, n, k], flags);
-    let Choice { form, tile, .. } = choice;
+    let adapter = adapter(a.tensor);
+    let choice = choose(adapter, [a.transposed, b.transposed], [m, n, k], flags);
     let (kernel, second) = match (choice.for_halves, b.halves) {
         (Some(kernel), Some(halves)) => (kernel, halves),
         _ => (choice.kernel, b.tensor),
     };
-    let groups = [n.div_ceil(tile[1]) as u32, m.div_ceil(tile[0]) as u32, 1];
-    let inputs: &[&CubeTensor] = match kernel.interface().inputs {
-        4 => &[a.tensor, second, bias, extra],
-        3 => &[a.tensor, second, extra],
-        _ => &[a.tensor, second],
+    let launch_of = Launch {
+        kernel,
+        form: choice.form,
+        tile: choice.tile,
+        sizes: [m, n, k],
+        operands: [&a, &b],
     };
-    let outputs: &[&CubeTensor] = match kernel.interface().outputs {
-        2 => &[&out, &side],
-        _ => &[&out],
+    let pieces = match adapter {
+        Adapter::Gpu => pieces([m, n, k]),
+        Adapter::Cpu | Adapter::SwiftShader => 1,
     };
-    let ((a_row, a_column), (b_row, b_column)) = (a.strides(), b.strides());
-    let sizes = [m, n, k].map(|size| size as u32);
-    let batch = [0, 0];
-    match form {
-        Form::Any => {
-            let rows = [a_row, a_column, b_row, b_column].map(|stride| stride as u32);
-            let params = Params {
-                sizes,
-                rows,
-                batch,
-                flags,
-            };
-            launch(kernel, inputs, outputs, params, groups);
-        }
-        Form::Wide => {
-            let rows = [a_row, a_column, b_row / 4].map(|stride| stride as u32);
-            let params = Params {
-                sizes,
-                rows,
-                batch,
-                flags,
-            };
-            launch(kernel, inputs, outputs, params, groups);
-        }
-        Form::Vectors => {
-            let rows = [a.columns / 4, b.columns / 4].map(|stride| stride as u32);
-            let params = Params {
-                sizes,
-                rows,
-                batch,
-                flags,
-            };
-            launch(kernel, inputs, outputs, params, groups);
-        }
+    if pieces == 1 {
+        launch_of.run([a.tensor, second, bias, extra], [&out, &side], 1, flags);
+    } else {
+        let parts = empty(a.tensor, [pieces, m, n]);
+        let sums = empty(a.tensor, [pieces, n]);
+        launch_of.run(
+            [a.tensor, second, bias, extra],
+            [&parts, &sums],
+            pieces,
+            flags & SUMS,
+        );
+        let (kernel, width) = fitting([&GEMM_TOTAL, &GEMM_TOTAL_SCALAR], n);
+        let [rows, columns, count] = [m, n, pieces].map(|size| size as u32);
+        let params = [rows, columns, count, 0, 0, 0, 0, 0, 0, flags];
+        let groups = grid((m * width).div_ceil(64));
+        launch(
+            kernel,
+            &[&parts, bias, extra, &sums],
+            &[&out, &side],
+            params,
+            groups,
+        );
     }
     (out, wanted.then_some(side))
+}
+
+/// A product of two operands by a kernel.
+struct Launch<'a> {
+    kernel: &'static Kernel,
+    form: Form,
+    tile: [usize; 2],
+    sizes: [usize; 3],
+    operands: [&'a Operand<'a>; 2],
+}
+
+impl Launch<'_> {
+    /// The kernel on the first of these buffers that it takes, for each of so many pieces of `k`.
+    fn run(&self, inputs: [&CubeTensor; 4], outputs: [&CubeTensor; 2], pieces: usize, flags: u32) {
+        let [m, n, k] = self.sizes;
+        let [a, b] = self.operands;
+        let ((a_row, a_column), (b_row, b_column)) = (a.strides(), b.strides());
+        let size = |size: usize| size as u32;
+        let depth = k / pieces;
+        let groups = [n.div_ceil(self.tile[1]), m.div_ceil(self.tile[0]), pieces].map(size);
+        let batch = match pieces {
+            1 => [0, 0],
+            _ => [depth * a_column, depth * b_row].map(size),
+        };
+        let interface = self.kernel.interface();
+        let inputs = match interface.inputs {
+            3 => vec![inputs[0], inputs[1], inputs[3]],
+            count => inputs[..count as usize].to_vec(),
+        };
+        let outputs = &outputs[..interface.outputs as usize];
+        let [m, n, k] = [m, n, depth].map(size);
+        let [a_batch, b_batch] = batch;
+        match self.form {
+            Form::Any => {
+                let [a_row, a_column, b_row, b_column] = [a_row, a_column, b_row, b_column].map(size);
+                let params = [m, n, k, a_row, a_column, b_row, b_column, a_batch, b_batch, flags];
+                launch(self.kernel, &inputs, outputs, params, groups);
+            }
+            Form::Wide => {
+                let params = [m, n, k, size(a_row), size(a_column), size(b_row / 4), 0, 0, flags];
+                launch(self.kernel, &inputs, outputs, params, groups);
+            }
+            Form::Vectors => {
+                let params = [m, n, k, size(a.columns / 4), size(b.columns / 4), 0, 0, flags];
+                launch(self.kernel, &inputs, outputs, params, groups);
+            }
+        }
+    }
 }
 
 impl Epilogue<'_> {
@@ -321,11 +378,42 @@ mod tests {
         ] {
             assert_eq!(name(Adapter::Cpu, transposed, sizes, flags), cpu);
             assert_eq!(name(Adapter::SwiftShader, transposed, sizes, flags), swift_shader);
-            assert_eq!(name(Adapter::Gpu, transposed, sizes, flags), "gemm_tiled");
+            let gpu = |sizes| name(Adapter::Gpu, transposed, sizes, flags);
+            assert_eq!(gpu([8, 12, 16]), "gemm_tiled");
+            assert_eq!(gpu([8, 10, 16]), "gemm_tiled_scalar");
             // Rows that are no whole vec4.
             for adapter in [Adapter::Cpu, Adapter::SwiftShader] {
                 assert_eq!(name(adapter, transposed, [7, 10, 8], flags), "gemm_any");
             }
+        }
+    }
+
+    #[test]
+    fn pieces_fill_a_gpu_where_the_grid_is_small() {
+        let grid = |[m, n, _]: [usize; 3]| m.div_ceil(64) * n.div_ceil(64);
+        // Weight gradients of a nano step, and of a small one.
+        for sizes in [
+            [128, 384, 768],
+            [128, 128, 768],
+            [128, 512, 768],
+            [512, 128, 768],
+            [512, 512, 6144],
+        ] {
+            let pieces = pieces(sizes);
+            assert!(
+                (96..=768).contains(&(pieces * grid(sizes))),
+                "{sizes:?} in {pieces}"
+            );
+            assert!(sizes[2].is_multiple_of(4 * pieces));
+        }
+        for whole in [
+            [6144, 2048, 512],
+            [768, 512, 128],
+            [64, 64, 255],
+            [64, 64, 257],
+            [1, 1, 1],
+        ] {
+            assert_eq!(pieces(whole), 1, "{whole:?}");
         }
     }
 }

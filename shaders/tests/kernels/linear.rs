@@ -260,3 +260,8 @@ fn every_product_kernel_agrees_with_the_twin() {
 fn every_epilogue_agrees_with_the_twin() {
     agree(products::epilogues);
 }
+
+#[test]
+fn sums_of_parts_agree_with_the_twin() {
+    agree(products::totals);
+}

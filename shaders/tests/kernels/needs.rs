@@ -35,7 +35,8 @@ fn train(layer: Layer, device: &Device) {
         Layer::Linear => {
             for outputs in [4, 5] {
                 let bias = Some(leaf([outputs], device));
-                let (x, weight) = (leaf([3, 4], device), leaf([4, outputs], device));
+                // So many rows that weight gradients are made in pieces.
+                let (x, weight) = (leaf([256, 4], device), leaf([4, outputs], device));
                 run(linear(x.clone(), weight, bias, None, WeightLayout::InputsFirst));
                 let weight = leaf([outputs, 4], device);
                 run(linear(x, weight, None, None, WeightLayout::OutputsFirst));

@@ -1,7 +1,5 @@
 // Parameters and epilogue of products of matrices with any strides, number by number.
 
-alias Elem = f32;
-
 //#include "erf"
 //#include "product_flags"
 
@@ -18,11 +16,12 @@ struct Params {
     flags: u32,
 }
 
-fn finish(sum: f32, row: u32, column: u32, batch: u32) {
-    if row >= params.m || column >= params.n {
+fn finish(sum: Elem, row: u32, column: u32, batch: u32) {
+    let columns = params.n / WIDE;
+    if row >= params.m || column >= columns {
         return;
     }
-    let at = (batch * params.m + row) * params.n + column;
+    let at = (batch * params.m + row) * columns + column;
     var x = sum;
     if (params.flags & BIAS) != 0u {
         x += bias[column];
@@ -31,13 +30,13 @@ fn finish(sum: f32, row: u32, column: u32, batch: u32) {
         side[at] = x;
     }
     if (params.flags & RELU) != 0u {
-        x = max(x, 0.0);
+        x = max(x, Elem(0.0));
     }
     if (params.flags & GELU) != 0u {
         x = 0.5 * x * (1.0 + erf(x * 0.70710678));
     }
     if (params.flags & RELU_SLOPE) != 0u {
-        x = select(0.0, x, extra[at] > 0.0);
+        x = select(Elem(0.0), x, extra[at] > Elem(0.0));
     }
     if (params.flags & GELU_SLOPE) != 0u {
         let z = extra[at];

@@ -7,7 +7,7 @@ use annulus_shaders::cpu::halve::{pack, unpack};
 use annulus_shaders::kernel::*;
 
 /// Sizes 1, around the tiles' edges, odd, prime, multiples of 4 and not.
-pub const SHAPES: [[usize; 3]; 9] = [
+pub const SHAPES: [[usize; 3]; 10] = [
     [1, 1, 1],
     [7, 63, 5],
     [8, 64, 4],
@@ -17,12 +17,15 @@ pub const SHAPES: [[usize; 3]; 9] = [
     [65, 132, 20],
     [128, 4, 8],
     [13, 257, 101],
+    // So many rows that a GPU makes weight gradients in pieces.
+    [300, 12, 20],
 ];
 
 /// All of them.
 pub async fn all(bench: &mut Bench) {
     products(bench).await;
     epilogues(bench).await;
+    totals(bench).await;
     products_with_halves(bench).await;
 }
 
@@ -54,7 +57,16 @@ pub async fn products(bench: &mut Bench) {
             };
             let ([a_row, a_column], [b_row, b_column]) = (strides(m, k, a_turned), strides(k, n, b_turned));
             let sizes = [size(m), size(n), size(k)];
-            for (kernel, tile) in [(&GEMM_ANY, 32), (&GEMM_TILED, 64)] {
+            let fours = |x: usize, y: usize| x.is_multiple_of(4) && y.is_multiple_of(4);
+            let rows = fours(if a_turned { m } else { k }, if b_turned { k } else { n });
+            for (kernel, tile, fits) in [
+                (&GEMM_ANY, 32, true),
+                (&GEMM_TILED, 64, rows && n.is_multiple_of(4)),
+                (&GEMM_TILED_SCALAR, 64, true),
+            ] {
+                if !fits {
+                    continue;
+                }
                 let [m_, n_, k_] = sizes;
                 let params = [
                     m_,
@@ -86,7 +98,6 @@ pub async fn products(bench: &mut Bench) {
                         .await;
                 }
             }
-            let fours = |x: usize, y: usize| x.is_multiple_of(4) && y.is_multiple_of(4);
             let params = [
                 sizes[0],
                 sizes[1],
@@ -120,7 +131,7 @@ pub async fn epilogues(bench: &mut Bench) {
     const SIDE: u32 = 16;
     const RELU_SLOPE: u32 = 32;
     const GELU_SLOPE: u32 = 64;
-    for [m, n, k] in [[65, 70, 3], [61, 68, 5]] {
+    for [m, n, k] in [[65, 70, 3], [61, 68, 12]] {
         let (a, b) = (numbers(m * k, 1), numbers(k * n, 2));
         let bias = numbers(n, 3);
         // Up to 2.5 either way, where all parts of GELU and its slope tell.
@@ -163,13 +174,38 @@ pub async fn epilogues(bench: &mut Bench) {
             let what = format!("{m} {n} {k} flags {flags}");
             let [m_, n_, k_] = [m, n, k].map(|size| size as u32);
             let (inputs, expected) = ([&a[..], &b, &bias, &extra], [&out[..], &side]);
-            for (kernel, tile) in [(&GEMM_ANY, 32), (&GEMM_TILED, 64)] {
-                let params = [m_, n_, k_, k_, 1, n_, 1, 0, 0, flags];
-                let groups = [n_.div_ceil(tile), m_.div_ceil(tile), 1];
-                bench
-                    .case(kernel, &what, &inputs, &expected, 1e-6, params, groups)
-                    .await;
+            let fits = n.is_multiple_of(4) && k.is_multiple_of(4);
+            for (kernel, tile, fits) in [
+                (&GEMM_ANY, 32, true),
+                (&GEMM_TILED, 64, fits),
+                (&GEMM_TILED_SCALAR, 64, true),
+            ] {
+                if fits {
+                    let params = [m_, n_, k_, k_, 1, n_, 1, 0, 0, flags];
+                    let groups = [n_.div_ceil(tile), m_.div_ceil(tile), 1];
+                    bench
+                        .case(kernel, &what, &inputs, &expected, 1e-6, params, groups)
+                        .await;
+                }
             }
+            // A product of each depth alone, then their sum.
+            let mut parts = Vec::new();
+            for depth in 0..k {
+                let column: Vec<f32> = a.iter().skip(depth).step_by(k).copied().collect();
+                let row = Matrix::row_major(&b[depth * n..][..n], n);
+                parts.extend(product([m, n, 1], Matrix::row_major(&column, 1), row));
+            }
+            let of_parts = [&parts[..], &bias, &extra, &parts];
+            let params = [m_, n_, k_, 0, 0, 0, 0, 0, 0, flags];
+            let kernel = if n.is_multiple_of(4) {
+                &GEMM_TOTAL
+            } else {
+                &GEMM_TOTAL_SCALAR
+            };
+            let groups = spare((m * n).div_ceil(64));
+            bench
+                .case(kernel, &what, &of_parts, &expected, 1e-6, params, groups)
+                .await;
             for (kernel, takes) in [
                 (&GEMM_WIDE, !has(RELU_SLOPE) && !has(GELU_SLOPE)),
                 (&GEMM_WIDE_PLAIN, flags & !(BIAS | EXTRA) == 0),
@@ -183,6 +219,28 @@ pub async fn epilogues(bench: &mut Bench) {
                 }
             }
         }
+    }
+}
+
+/// Sums of parts, and of their columns' sums.
+pub async fn totals(bench: &mut Bench) {
+    const SUMS: u32 = 128;
+    for (kernel, [m, n, pieces]) in [
+        (&GEMM_TOTAL, [1, 4, 1]),
+        (&GEMM_TOTAL, [7, 68, 4]),
+        (&GEMM_TOTAL, [65, 132, 11]),
+        (&GEMM_TOTAL_SCALAR, [1, 1, 3]),
+        (&GEMM_TOTAL_SCALAR, [9, 67, 6]),
+    ] {
+        let (parts, sums) = (numbers(pieces * m * n, 1), numbers(pieces * n, 2));
+        let [out, side] = [column_sums(&parts, m * n), column_sums(&sums, n)];
+        let params = [m as u32, n as u32, pieces as u32, 0, 0, 0, 0, 0, 0, SUMS];
+        let inputs = [&parts[..], &parts, &parts, &sums];
+        let groups = spare((m * n).div_ceil(64));
+        let what = format!("{m} {n} in {pieces}");
+        bench
+            .case(kernel, &what, &inputs, &[&out, &side], 1e-6, params, groups)
+            .await;
     }
 }
 
@@ -216,13 +274,13 @@ pub async fn products_with_halves(bench: &mut Bench) {
             let groups = [size(n.div_ceil(64)), size(m.div_ceil(64)), 1];
             let inputs: [&[f32]; 4] = [&a, &words, &a, &a];
             let expected = [&out[..], &[SENTINEL; 4]];
+            if !n.is_multiple_of(4) || !k.is_multiple_of(4) {
+                continue;
+            }
             let kernel = &GEMM_TILED_HALVES;
             bench
                 .case(kernel, &what, &inputs, &expected, 1e-5, params, groups)
                 .await;
-            if !n.is_multiple_of(4) || !k.is_multiple_of(4) {
-                continue;
-            }
             let rows = size(if turned { k } else { n } / 4);
             let params = [size(m), size(n), size(k), size(k / 4), rows, 0, 0, 0];
             let groups = [size(n.div_ceil(64)), size(m.div_ceil(8)), 1];
