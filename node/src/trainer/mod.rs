@@ -4,6 +4,7 @@
 //! asks for. [`span`] computes some of a model's steps, for models that one machine need not hold whole.
 
 mod backward;
+mod fitting;
 mod layout;
 mod on_cpu;
 mod on_device;
@@ -66,6 +67,8 @@ pub struct Trainer<T: Task> {
     /// Batches that are computed on at once: on a CPU one per core.
     threads: usize,
     options: TrainerOptions,
+    /// Most samples at once that have fitted the device.
+    fits: usize,
     layout: Layout,
     /// The parameters, each at a place of its own, in a vector on a GPU.
     on_device: Arc<SplitLayout>,
@@ -140,6 +143,7 @@ impl<T: Task> Trainer<T> {
                 DeviceKind::Gpu | DeviceKind::SoftwareGpu => 1,
             },
             options,
+            fits: 0,
             layout,
             model,
             params: None,
@@ -259,6 +263,10 @@ impl<T: Task> Worker for Trainer<T> {
         self.options.micro_batch = samples;
         // Its parts would be others.
         self.ahead = None;
+    }
+
+    fn fit<'a>(&'a mut self, samples: &'a [u64]) -> Pending<'a, ()> {
+        Box::pin(self.fit_device(samples))
     }
 
     fn prefetch(&mut self, samples: &[u64]) {

@@ -107,6 +107,15 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
+    /// Has the device work on no more at once than it can of the largest step.
+    async fn fit(&self, worker: &mut dyn Worker) -> Result<(), WorkerError> {
+        let largest = self.steps.iter().max_by_key(|(_, samples)| samples.len());
+        match largest {
+            Some((_, largest)) => worker.fit(&self.samples[largest.clone()]).await,
+            None => Ok(()),
+        }
+    }
+
     /// Has the device sum the gradients of a step up, and the samples of the one behind it read meanwhile.
     fn accumulate(&self, worker: &mut dyn Worker, index: usize) -> Result<(), WorkerError> {
         worker.accumulate(&self.samples[self.steps[index].1.clone()])?;
@@ -130,6 +139,7 @@ impl Walk<'_> {
             buffer.clear();
             buffer.extend_from_slice(&now);
             worker.load(buffer)?;
+            self.fit(worker).await?;
             self.accumulate(worker, index)?;
             let made = worker.take().await?;
             let sum = (&made.gradient[..], made.samples);
@@ -148,6 +158,7 @@ impl Walk<'_> {
         start: Vec<f32>,
     ) -> Result<(Vec<f32>, f32), WorkerError> {
         worker.load(start)?;
+        self.fit(worker).await?;
         if self.round.fresh {
             stepper(worker, self.manifest).begin_anew();
         }

@@ -36,6 +36,17 @@ pub trait Worker: Send {
     /// Has the device work on at most so many samples at once from now on; 0: on as many as it is given.
     fn work_on_at_most(&mut self, samples: usize);
 
+    /// Finds out how many of these samples the device can work on at once, with the parameters that are loaded, and has it
+    /// work on no more from now on. The sum stays as it is.
+    ///
+    /// # Errors
+    ///
+    /// If not even one sample fits, or the device fails.
+    fn fit<'a>(&'a mut self, samples: &'a [u64]) -> Pending<'a, ()> {
+        let _ = samples;
+        Box::pin(std::future::ready(Ok(())))
+    }
+
     /// Has the samples that are to be summed up next read and made ready, beside whatever else goes on. It need not be
     /// called, and promises nothing.
     fn prefetch(&mut self, samples: &[u64]);
@@ -91,6 +102,7 @@ pub trait Worker: Send {
         Box::pin(async move {
             self.prefetch(samples);
             self.load(params)?;
+            self.fit(samples).await?;
             self.accumulate(samples)?;
             self.take().await
         })
