@@ -1,10 +1,11 @@
-//! What each operation of ours costs at the sizes of a small transformer, forward and backward, beside Burn's own
-//! operations that it replaces, and how near it comes to what the device can do at best.
+//! What each operation of ours costs at the sizes of a transformer, forward and backward, beside Burn's own operations
+//! that it replaces, and how near it comes to what the device can do at best.
 //!
 //! In one process, without Burn's fusion and tuning, alternating.
 
 use super::{Error, median};
-use crate::device::{self, DeviceRequest};
+use crate::device::{self, DeviceKind, DeviceRequest};
+use crate::tasks::gpt::presets::Preset;
 use annulus_shaders::cpu::activation::Activation;
 use annulus_shaders::ops::activation::activation;
 use annulus_shaders::ops::attention::attention;
@@ -13,6 +14,7 @@ use annulus_shaders::ops::embedding::embedding;
 use annulus_shaders::ops::linear::{MlpWeights, WeightLayout, linear, mlp};
 use annulus_shaders::ops::norm::layer_norm;
 use annulus_shaders::ops::softmax::softmax;
+use annulus_shaders::split;
 use annulus_stock::causal_attention;
 use burn::nn::LayerNormConfig;
 use burn::nn::loss::CrossEntropyLossConfig;
@@ -21,22 +23,51 @@ use burn::tensor::{Device, Distribution, Int, Tensor};
 use serde::Serialize;
 use std::time::Instant;
 
-/// The sizes: nanoGPT's for a processor.
+/// Samples of a step.
 const WINDOWS: usize = 12;
-const TOKENS: usize = 64;
-const ROWS: usize = WINDOWS * TOKENS;
-const WIDTH: usize = 128;
-const HEADS: usize = 4;
-const HIDDEN: usize = 4 * WIDTH;
-const VOCABULARY: usize = 256;
+
+/// Most numbers of a tensor: 1 GiB.
+const LARGEST: usize = 1 << 28;
+
+/// Of a step of the GPT task.
+#[derive(Clone, Copy)]
+struct Sizes {
+    tokens: usize,
+    rows: usize,
+    width: usize,
+    heads: usize,
+    hidden: usize,
+    vocabulary: usize,
+}
+
+impl Sizes {
+    fn of(preset: Preset) -> Self {
+        let shape = preset.shape();
+        Self {
+            tokens: shape.context,
+            rows: WINDOWS * shape.context,
+            width: shape.width,
+            heads: shape.heads,
+            hidden: 4 * shape.width,
+            // Where the data say it: bytes.
+            vocabulary: if shape.vocabulary == 0 {
+                256
+            } else {
+                shape.vocabulary
+            },
+        }
+    }
+}
 
 /// What was measured.
 #[derive(Clone, Debug, Serialize)]
 pub struct KernelsReport {
-    /// Always "kernels".
+    /// Always "device".
     pub bench: &'static str,
     /// The device.
     pub device: String,
+    /// The preset whose sizes these are.
+    pub preset: Preset,
     /// Bytes a second of a copy.
     pub bytes_per_second: f64,
     /// Operations a second of the fastest product, ours or Burn's.
@@ -77,12 +108,17 @@ struct Case {
     stock: Scalar,
 }
 
-/// Measures all on the device that `choice` names, `repeats` times each.
+/// Measures all at a preset's sizes on the device that `choice` names, `repeats` times each.
 ///
 /// # Errors
 ///
 /// If there is no such device.
-pub fn measure(choice: &str, repeats: usize, mut tell: impl FnMut(&str)) -> Result<KernelsReport, Error> {
+pub fn measure(
+    choice: &str,
+    preset: Preset,
+    repeats: usize,
+    mut tell: impl FnMut(&str),
+) -> Result<KernelsReport, Error> {
     let load = super::process::load();
     let open = choice
         .parse()
@@ -91,18 +127,28 @@ pub fn measure(choice: &str, repeats: usize, mut tell: impl FnMut(&str)) -> Resu
     let plain = open.device.clone();
     let device = plain.clone().autodiff();
     tell("the device's best");
-    let bytes_per_second = copy_rate(&plain, repeats);
-    let operations_per_second = product_rate(&plain, repeats);
-    let rows = cases(&device).into_iter().map(|case| {
+    // So large that no cache holds it, where that takes no minutes.
+    let hardware = open.kind == DeviceKind::Gpu;
+    let (copied, side) = if hardware {
+        (LARGEST, 4096)
+    } else {
+        (LARGEST >> 6, 512)
+    };
+    let most = split::largest(&plain).unwrap_or(usize::MAX);
+    let bytes_per_second = copy_rate(&plain, copied.min(most), repeats);
+    let operations_per_second = product_rate(&plain, side, repeats);
+    let rows = CASES.map(|case| {
+        let case = case(Sizes::of(preset), &device);
         tell(&case.name);
         row(case, &plain, repeats, bytes_per_second, operations_per_second)
     });
     Ok(KernelsReport {
-        bench: "kernels",
+        bench: "device",
         device: open.name,
+        preset,
         bytes_per_second,
         operations_per_second,
-        rows: rows.collect(),
+        rows: rows.into(),
         load: [load, super::process::load()],
     })
 }
@@ -140,16 +186,21 @@ fn row(
     }
 }
 
-/// Seconds of one of several calls in a row, which the device has finished.
+/// Seconds of one of several calls in a row, which the device has finished: so many that waiting for it hardly counts.
 fn timed(device: &Device, work: impl Fn()) -> f64 {
-    const CALLS: u32 = 4;
-    finish(device);
-    let start = Instant::now();
-    for _ in 0..CALLS {
-        work();
+    const ENOUGH: f64 = 0.01;
+    let mut calls = 4;
+    loop {
+        finish(device);
+        let start = Instant::now();
+        (0..calls).for_each(|_| work());
+        finish(device);
+        let seconds = start.elapsed().as_secs_f64();
+        if seconds > ENOUGH || calls > 1000 {
+            return seconds / f64::from(calls);
+        }
+        calls *= 4;
     }
-    finish(device);
-    start.elapsed().as_secs_f64() / f64::from(CALLS)
 }
 
 fn finish(device: &Device) {
@@ -157,18 +208,16 @@ fn finish(device: &Device) {
     let _ = device.sync();
 }
 
-fn copy_rate(device: &Device, repeats: usize) -> f64 {
-    const ELEMENTS: usize = 4 << 20;
-    let x = Tensor::<1>::zeros([ELEMENTS], device);
+fn copy_rate(device: &Device, elements: usize, repeats: usize) -> f64 {
+    let x = Tensor::<1>::zeros([elements], device);
     let copy = || drop(x.clone().add_scalar(1.0));
     copy();
     let seconds: Vec<f64> = (0..repeats).map(|_| timed(device, copy)).collect();
-    (8 * ELEMENTS) as f64 / median(&seconds)
+    (8 * elements) as f64 / median(&seconds)
 }
 
-fn product_rate(device: &Device, repeats: usize) -> f64 {
-    const SIDE: usize = 512;
-    let [a, b] = [(); 2].map(|()| Tensor::<2>::random([SIDE, SIDE], Distribution::Default, device));
+fn product_rate(device: &Device, side: usize, repeats: usize) -> f64 {
+    let [a, b] = [(); 2].map(|()| Tensor::<2>::random([side, side], Distribution::Default, device));
     let ours = || {
         drop(linear(
             a.clone(),
@@ -182,21 +231,25 @@ fn product_rate(device: &Device, repeats: usize) -> f64 {
     ours();
     stock();
     let best = |work: &dyn Fn()| median(&(0..repeats).map(|_| timed(device, work)).collect::<Vec<f64>>());
-    2.0 * (SIDE as f64).powi(3) / best(&ours).min(best(&stock))
+    2.0 * (side as f64).powi(3) / best(&ours).min(best(&stock))
 }
 
-fn cases(device: &Device) -> Vec<Case> {
-    vec![
-        linear_case(device),
-        mlp_case(device),
-        attention_case(device),
-        norm_case(device),
-        loss_case(device),
-        embedding_case(device),
-        gelu_case(device),
-        softmax_case(device),
-    ]
-}
+/// Makes a case at these sizes.
+type Make = fn(Sizes, &Device) -> Case;
+
+const CASES: [Make; 11] = [
+    |sizes, device| linear_case(sizes, 3 * sizes.width, device),
+    |sizes, device| linear_case(sizes, sizes.width, device),
+    |sizes, device| linear_case(sizes, sizes.hidden, device),
+    |sizes, device| linear_case(sizes, sizes.vocabulary, device),
+    mlp_case,
+    attention_case,
+    norm_case,
+    loss_case,
+    embedding_case,
+    gelu_case,
+    softmax_case,
+];
 
 impl Case {
     /// An operation whose passes move at least so many numbers of 4 bytes and take so many multiplications and additions.
@@ -225,9 +278,8 @@ fn zeros(length: usize, device: &Device) -> Tensor<1> {
     Tensor::zeros([length], device).require_grad()
 }
 
-/// As many as there are rows.
-fn ids(below: usize, device: &Device) -> Tensor<1, Int> {
-    let ids: Vec<i32> = (0..ROWS).map(|i| (i * 7919 % below) as i32).collect();
+fn ids(count: usize, below: usize, device: &Device) -> Tensor<1, Int> {
+    let ids: Vec<i32> = (0..count).map(|i| (i * 7919 % below) as i32).collect();
     Tensor::from_data(ids.as_slice(), device)
 }
 
@@ -236,26 +288,31 @@ fn product(m: usize, n: usize, k: usize) -> f64 {
     2.0 * (m * n * k) as f64
 }
 
-fn linear_case(device: &Device) -> Case {
-    let x = random(ROWS, WIDTH, device);
-    let (w, b) = (random(WIDTH, HIDDEN, device), zeros(HIDDEN, device));
+fn linear_case(sizes: Sizes, outputs: usize, device: &Device) -> Case {
+    let Sizes { width, .. } = sizes;
+    let rows = sizes.rows.min(LARGEST / outputs);
+    let x = random(rows, width, device);
+    let (w, b) = (random(width, outputs, device), zeros(outputs, device));
     let same = (x.clone(), w.clone(), b.clone());
     let ours = move || {
         let (x, w, b) = same.clone();
         linear(x, w, Some(b), None, WeightLayout::InputsFirst).sum()
     };
     Case::new(
-        format!("linear {ROWS} x {WIDTH} to {HIDDEN}"),
-        3 * (ROWS * WIDTH + WIDTH * HIDDEN + ROWS * HIDDEN),
-        3.0 * product(ROWS, HIDDEN, WIDTH),
+        format!("linear {rows} x {width} to {outputs}"),
+        3 * (rows * width + width * outputs + rows * outputs),
+        3.0 * product(rows, outputs, width),
         ours,
         move || burn::tensor::module::linear(x.clone(), w.clone(), Some(b.clone())).sum(),
     )
 }
 
-fn mlp_case(device: &Device) -> Case {
-    let x = random(ROWS, WIDTH, device);
-    let (up, down) = (random(WIDTH, HIDDEN, device), random(HIDDEN, WIDTH, device));
+fn mlp_case(sizes: Sizes, device: &Device) -> Case {
+    let Sizes {
+        rows, width, hidden, ..
+    } = sizes;
+    let x = random(rows, width, device);
+    let (up, down) = (random(width, hidden, device), random(hidden, width, device));
     let same = (x.clone(), up.clone(), down.clone());
     let ours = move || {
         let (x, up, down) = same.clone();
@@ -272,88 +329,107 @@ fn mlp_case(device: &Device) -> Case {
         hidden.matmul(down.clone()).sum()
     };
     Case::new(
-        format!("perceptron {WIDTH}-{HIDDEN}-{WIDTH}, GELU"),
-        3 * (2 * ROWS * WIDTH + 2 * WIDTH * HIDDEN + 2 * ROWS * HIDDEN),
-        6.0 * product(ROWS, HIDDEN, WIDTH),
+        format!("perceptron {width}-{hidden}-{width}, GELU"),
+        3 * (2 * rows * width + 2 * width * hidden + 2 * rows * hidden),
+        6.0 * product(rows, hidden, width),
         ours,
         stock,
     )
 }
 
-fn attention_case(device: &Device) -> Case {
-    let qkv = random(ROWS, 3 * WIDTH, device);
-    let packed = move || qkv.clone().reshape([WINDOWS, TOKENS, 3 * WIDTH]);
+fn attention_case(sizes: Sizes, device: &Device) -> Case {
+    let Sizes {
+        tokens,
+        rows,
+        width,
+        heads,
+        ..
+    } = sizes;
+    let qkv = random(rows, 3 * width, device);
+    let packed = move || qkv.clone().reshape([WINDOWS, tokens, 3 * width]);
     let same = packed.clone();
-    let columns = WIDTH / HEADS;
+    let columns = width / heads;
     Case::new(
-        format!("attention {WINDOWS} x {TOKENS}, {HEADS} heads of {columns}"),
-        ROWS * WIDTH * (3 + 1 + 3 + 2 + 3),
+        format!("attention {WINDOWS} x {tokens}, {heads} heads of {columns}"),
+        rows * width * (3 + 1 + 3 + 2 + 3),
         // Half of the scores, for the mask: two products forward, five backward.
-        7.0 * (WINDOWS * HEADS) as f64 * product(TOKENS, TOKENS, columns) / 2.0,
-        move || attention(same(), HEADS, true).sum(),
-        move || causal_attention(packed(), HEADS).sum(),
+        7.0 * (WINDOWS * heads) as f64 * product(tokens, tokens, columns) / 2.0,
+        move || attention(same(), heads, true).sum(),
+        move || causal_attention(packed(), heads).sum(),
     )
 }
 
-fn norm_case(device: &Device) -> Case {
-    let x = random(ROWS, WIDTH, device);
-    let (gamma, beta) = (zeros(WIDTH, device), zeros(WIDTH, device));
-    let layer = LayerNormConfig::new(WIDTH).init(device);
+fn norm_case(sizes: Sizes, device: &Device) -> Case {
+    let Sizes { rows, width, .. } = sizes;
+    let x = random(rows, width, device);
+    let (gamma, beta) = (zeros(width, device), zeros(width, device));
+    let layer = LayerNormConfig::new(width).init(device);
     let same = x.clone();
     Case::new(
-        format!("layer norm {ROWS} x {WIDTH}"),
-        5 * ROWS * WIDTH,
+        format!("layer norm {rows} x {width}"),
+        5 * rows * width,
         0.0,
         move || layer_norm(same.clone(), gamma.clone(), Some(beta.clone()), 1e-5).sum(),
         move || layer.forward(x.clone()).sum(),
     )
 }
 
-fn loss_case(device: &Device) -> Case {
-    let (logits, targets) = (random(ROWS, VOCABULARY, device), ids(VOCABULARY, device));
+fn loss_case(sizes: Sizes, device: &Device) -> Case {
+    let Sizes { vocabulary, .. } = sizes;
+    let rows = sizes.rows.min(LARGEST / vocabulary);
+    let (logits, targets) = (random(rows, vocabulary, device), ids(rows, vocabulary, device));
     let loss = CrossEntropyLossConfig::new().init(device);
     let same = (logits.clone(), targets.clone());
     Case::new(
-        format!("cross-entropy {ROWS} x {VOCABULARY}"),
-        3 * ROWS * VOCABULARY,
+        format!("cross-entropy {rows} x {vocabulary}"),
+        3 * rows * vocabulary,
         0.0,
         move || cross_entropy(same.0.clone(), same.1.clone(), None),
         move || loss.forward(logits.clone(), targets.clone()),
     )
 }
 
-fn embedding_case(device: &Device) -> Case {
-    let table = random(VOCABULARY, WIDTH, device);
-    let tokens: Tensor<2, Int> = ids(VOCABULARY, device).reshape([WINDOWS, TOKENS]);
+fn embedding_case(sizes: Sizes, device: &Device) -> Case {
+    let Sizes {
+        rows,
+        tokens,
+        width,
+        vocabulary,
+        ..
+    } = sizes;
+    let table = random(vocabulary, width, device);
+    let tokens: Tensor<2, Int> = ids(rows, vocabulary, device).reshape([WINDOWS, tokens]);
     let same = (tokens.clone(), table.clone());
     Case::new(
-        format!("embedding {ROWS} of {VOCABULARY} x {WIDTH}"),
-        2 * (ROWS * WIDTH + VOCABULARY * WIDTH),
+        format!("embedding {rows} of {vocabulary} x {width}"),
+        2 * (rows * width + vocabulary * width),
         0.0,
         move || embedding(same.0.clone(), same.1.clone(), None).sum(),
         move || burn::tensor::module::embedding(table.clone(), tokens.clone()).sum(),
     )
 }
 
-fn gelu_case(device: &Device) -> Case {
-    let x = random(ROWS, HIDDEN, device);
+fn gelu_case(sizes: Sizes, device: &Device) -> Case {
+    let Sizes { rows, hidden, .. } = sizes;
+    let x = random(rows, hidden, device);
     let same = x.clone();
     Case::new(
-        format!("GELU {ROWS} x {HIDDEN}"),
-        5 * ROWS * HIDDEN,
+        format!("GELU {rows} x {hidden}"),
+        5 * rows * hidden,
         0.0,
         move || activation(same.clone(), Activation::Gelu).sum(),
         move || stock::gelu(x.clone()).sum(),
     )
 }
 
-fn softmax_case(device: &Device) -> Case {
-    let rows = WINDOWS * HEADS * TOKENS;
-    let x = random(rows, TOKENS, device);
+fn softmax_case(sizes: Sizes, device: &Device) -> Case {
+    let tokens = sizes.tokens;
+    let rows = sizes.rows * sizes.heads;
+    let x = random(rows, tokens, device);
     let same = x.clone();
     Case::new(
-        format!("softmax {rows} x {TOKENS}"),
-        5 * rows * TOKENS,
+        format!("softmax {rows} x {tokens}"),
+        5 * rows * tokens,
         0.0,
         move || softmax(same.clone()).sum(),
         move || stock::softmax(x.clone(), 1).sum(),
