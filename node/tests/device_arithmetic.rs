@@ -7,6 +7,8 @@ use annulus_shaders::cpu;
 use annulus_shaders::cpu::adamw::{AdamW, adamw};
 use annulus_shaders::cpu::momentum::{Momentum, momentum};
 use annulus_shaders::optim::bias_corrected;
+use std::io::Write;
+use std::process::{Command, Stdio};
 
 /// Numbers of all exponents below that of `below`, with both signs.
 fn numbers(count: u32, below: u32) -> Vec<f32> {
@@ -125,5 +127,52 @@ fn optimizers_are_the_protocols() {
             };
             adamw(&rule, p, m, v, sums);
         });
+    }
+}
+
+/// The losses of a task's steps on a device, with the kernels for an adapter of this kind.
+fn losses(task: [&str; 2], device: &str, adapter: &str, more: &[&str]) -> Vec<f64> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_annulus"));
+    command
+        .args(["bench", "steps"])
+        .args(task)
+        .args([device, "6"])
+        .args(more);
+    command.env("ANNULUS_ADAPTER", adapter);
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(b"\n\n\n\n\n\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{task:?} on {device}: {said}");
+    let lines = String::from_utf8(output.stdout).unwrap();
+    let loss = |line: &str| line.split(' ').next().unwrap().parse().unwrap();
+    lines.lines().map(loss).collect()
+}
+
+#[test]
+fn whole_steps_with_kernels_for_hardware_agree_with_the_processor() {
+    if annulus::device::adapters().is_empty() {
+        return println!("skipped: this machine has no adapter, not even a software one");
+    }
+    for task in [
+        ["gpt", r#"{"preset":"pico","vocabulary":"bytes"}"#],
+        ["digits", "{}"],
+    ] {
+        for (reference, adapter, more) in [("cpu", "gpu", &[][..]), ("gpu", "cpu", &["--local"])] {
+            let expected = losses(task, reference, adapter, more);
+            let found = losses(task, "gpu", "gpu", more);
+            assert_eq!(found.len(), 6);
+            for (e, f) in expected.iter().zip(&found) {
+                assert!(
+                    (e - f).abs() <= 1e-5 * e.abs(),
+                    "{task:?} {more:?}: {expected:?} {found:?}"
+                );
+            }
+        }
     }
 }
