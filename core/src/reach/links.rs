@@ -40,6 +40,10 @@ pub enum LinkOutput {
     Dial { peer: PeerId, contact: Contact },
 }
 
+fn push(out: &mut VecDeque<impl From<LinkOutput>>, to: PeerId, lane: Lane, message: Message) {
+    out.push_back(LinkOutput::Send { to, lane, message }.into());
+}
+
 #[derive(Debug, Default)]
 struct Entry {
     contact: Contact,
@@ -329,7 +333,7 @@ impl Links {
         message: Message,
     ) -> bool {
         if self.is_up(to) {
-            out.push_back(LinkOutput::Send { to, lane, message }.into());
+            push(out, to, lane, message);
             return true;
         }
         let Some(relay) = self.way(to) else {
@@ -338,14 +342,7 @@ impl Links {
         let frame = message.to_frame();
         let envelope = self.relayed.seal(to, lane, &frame);
         self.give(relay, &envelope, &frame);
-        out.push_back(
-            LinkOutput::Send {
-                to: relay,
-                lane,
-                message: Message::Relay { envelope, frame },
-            }
-            .into(),
-        );
+        push(out, relay, lane, Message::Relay { envelope, frame });
         true
     }
 
@@ -359,7 +356,7 @@ impl Links {
         let (from, to, lane) = (envelope.from, envelope.to, envelope.lane);
         if self.is_up(to) {
             let message = Message::Relay { envelope, frame };
-            out.push_back(LinkOutput::Send { to, lane, message }.into());
+            push(out, to, lane, message);
         } else {
             self.send(out, from, lane, Message::Unreachable { envelope, frame });
         }
@@ -396,14 +393,7 @@ impl Links {
             self.give(way, &envelope, &frame);
             let lane = envelope.lane;
             let message = Message::Relay { envelope, frame };
-            out.push_back(
-                LinkOutput::Send {
-                    to: way,
-                    lane,
-                    message,
-                }
-                .into(),
-            );
+            push(out, way, lane, message);
         }
         true
     }
@@ -419,14 +409,7 @@ impl Links {
                 rtt_us: u32::try_from(entry.rtt.as_micros()).unwrap_or(u32::MAX),
             };
             let lane = Lane::Control;
-            out.push_back(
-                LinkOutput::Send {
-                    to: whom,
-                    lane,
-                    message,
-                }
-                .into(),
-            );
+            push(out, whom, lane, message);
         }
     }
 
