@@ -1,8 +1,9 @@
-//! The right to take part, handed on: what the run's key grants, and what those grant further who were granted something.
+//! The right to take part: what the run's key grants, and what the holder of a grant may grant further.
 //!
-//! Each [`Grant`] is made to a key of its own, which signs the next one, or the name of whoever comes by it. So whoever
-//! knows the run's public key can check what somebody shows, without any shared secret and long after. A grant is signed for
-//! all that led to it, so that a step cannot be put into another chain; and none is wider than the one before.
+//! Each [`Grant`] is made to a key of its own. That key signs the next grant, or the name of the peer that comes in
+//! by it. So anybody who knows the run's public key can check a grant, without a shared secret and long after. A
+//! grant is signed together with all grants before it, so it cannot be moved to another chain. No grant is wider
+//! than the one before.
 
 use crate::access::signature::{Key, Scheme, Signature, Signed, Statement};
 use crate::base::id::{PeerId, RunId, TicketId};
@@ -10,20 +11,21 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// Most grants of a chain.
+/// Most grants in a chain.
 pub const MAX_CHAIN: usize = 4;
 
-/// Most peers that a limited grant lets in: the ledger keeps their names.
+/// The largest number of peers that a limited grant may let in. The ledger stores their names.
 pub const MAX_USES: u32 = 1024;
 
-/// What somebody may do, from the least on.
+/// What a peer may do, from the least on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Role {
-    /// Follows: gets the state and the rounds, and is never a member.
+    /// Follows: it gets the state and the rounds, and never becomes a member.
     Watch,
-    /// Is a member that computes and sums, and neither sponsors nor invites nor counts where members are counted.
+    /// Becomes a member that computes and sums. It neither sponsors nor invites, and does not count where members
+    /// are counted.
     Contribute,
-    /// Is a full member.
+    /// Becomes a full member.
     Member,
 }
 
@@ -42,7 +44,7 @@ impl fmt::Display for Role {
     }
 }
 
-/// No role has this name.
+/// This name is not a role.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no role is called \"{0}\": use one of watch, contribute, member")]
 pub struct UnknownRole(pub String);
@@ -56,16 +58,16 @@ impl FromStr for Role {
     }
 }
 
-/// What is granted, signed by the key before it in its chain; the first by the run's.
+/// A grant, signed by the key before it in its chain; the first by the run's key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
     /// The public half of the ticket's key.
     pub to: PeerId,
-    /// What it lets do.
+    /// The role that it grants.
     pub role: Role,
-    /// Until when it lets in, in seconds since 1970.
+    /// When it stops admitting peers, in seconds since 1970.
     pub until_s: Option<u64>,
-    /// How many peers it lets in.
+    /// The number of peers that it lets in.
     pub uses: Option<u32>,
 }
 
@@ -74,7 +76,7 @@ impl Statement for Grant {
     type Bound = TicketId;
 }
 
-/// What every right in a run goes back to.
+/// The root of every right in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Root {
     /// The run.
@@ -92,26 +94,27 @@ pub enum ChainError {
     /// One of its grants is not signed by the key before it.
     #[error("the ticket is not signed by the run's key, nor by whom that let in: ask for a new one")]
     Unsigned,
-    /// It was handed on by one that may not.
+    /// A grant was made by a role that may not grant.
     #[error("only a ticket of the role member can be handed on, and this one is of the role {0}")]
     NotAMember(Role),
-    /// A grant lets in for longer than the one before it.
+    /// A grant expires later than the one before it.
     #[error("a ticket cannot last longer than the one that it is made from")]
     Later,
-    /// A grant lets more peers in than the one before it.
+    /// A grant lets in more peers than the one before it.
     #[error("a ticket cannot let in more than the one that it is made from, which lets in {0}")]
     More(u32),
-    /// It lets in nobody, or more than [`MAX_USES`].
+    /// A grant lets in nobody, or more than [`MAX_USES`].
     #[error("a ticket with a number of uses has from 1 to {MAX_USES}")]
     Uses,
 }
 
-/// Grants, each but the first signed by the key that the one before it was made to. Without any, it is the run's key's own.
+/// Grants, each signed by the key that the one before it was made to, the first by the run's key. A chain without
+/// grants is the run's key itself.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Chain(pub Vec<Signed<Grant>>);
 
 impl Chain {
-    /// The name of each of its tickets: the hash of all that was granted up to it.
+    /// The name of each ticket in the chain: the hash of all grants up to it.
     pub fn ids(&self, run: RunId) -> Vec<TicketId> {
         let next = |before: &mut TicketId, grant: &Signed<Grant>| {
             let said =
@@ -122,31 +125,31 @@ impl Chain {
         self.0.iter().scan(origin(run), next).collect()
     }
 
-    /// What it lets do.
+    /// The role that it grants.
     pub fn role(&self) -> Role {
         self.0.last().map_or(Role::Member, |grant| grant.role)
     }
 
-    /// Until when it lets in, in seconds since 1970.
+    /// When it expires, in seconds since 1970.
     pub fn until_s(&self) -> Option<u64> {
         self.0.last().and_then(|grant| grant.until_s)
     }
 
-    /// Whether it lets nobody new in any more, at a time in seconds since 1970.
+    /// Whether it has expired at a time in seconds since 1970, so that it lets in nobody new.
     pub fn has_expired(&self, now_s: u64) -> bool {
         self.until_s().is_some_and(|until_s| until_s < now_s)
     }
 
-    /// Whether it is no longer than it may be: else it is not looked at.
+    /// Whether it is within the limits. A chain that is not is never examined.
     pub fn is_bounded(&self) -> bool {
         self.0.len() <= MAX_CHAIN
     }
 
-    /// Whether all of it was granted, each step by the one before it.
+    /// Checks that each grant was made by the one before it.
     ///
     /// # Errors
     ///
-    /// What is wrong first.
+    /// The first fault found.
     pub fn check(&self, root: Root, scheme: Scheme) -> Result<(), ChainError> {
         if !self.is_bounded() {
             return Err(ChainError::TooLong);
@@ -167,7 +170,7 @@ impl Chain {
         Ok(())
     }
 
-    /// The keys whose owners may take its last grant back: those above it.
+    /// The keys whose owners may revoke the last grant: those above it.
     fn issuers(&self, root: Root) -> impl Iterator<Item = PeerId> {
         let grants = self.0.iter().map(|grant| grant.to);
         std::iter::once(root.key).chain(grants).take(self.0.len())
@@ -180,7 +183,7 @@ impl Chain {
 }
 
 impl Grant {
-    /// Whether the next one is no wider.
+    /// Whether the next grant is no wider.
     fn covers(&self, next: &Self) -> Result<(), ChainError> {
         if self.role != Role::Member {
             return Err(ChainError::NotAMember(self.role));
@@ -199,12 +202,12 @@ impl Grant {
     }
 }
 
-/// What the first grant of a run is bound to.
+/// The value that the first grant of a run is bound to.
 fn origin(run: RunId) -> TicketId {
     TicketId(run.0)
 }
 
-/// "This peer comes by my ticket": what a ticket's key signs.
+/// "This peer comes by my ticket": the statement that a ticket's key signs.
 #[derive(Serialize)]
 struct Bearer(PeerId);
 
@@ -213,27 +216,27 @@ impl Statement for Bearer {
     type Bound = TicketId;
 }
 
-/// What a peer shows of its right to take part: anybody can check it, and it is of no use to any other name.
+/// A peer's proof that it may take part. Anybody can check it, and it is of no use under another name.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Admission {
     /// What was granted.
     pub chain: Chain,
-    /// Of the last grant's key, under the peer's name.
+    /// The last grant's key signs the peer's name.
     signature: Signature,
 }
 
 impl Admission {
-    /// What it lets do.
+    /// The role that it grants.
     pub fn role(&self) -> Role {
         self.chain.role()
     }
 
-    /// The ticket that it came by.
+    /// The ticket that the peer came by.
     pub fn ticket(&self, run: RunId) -> Option<TicketId> {
         self.chain.ids(run).last().copied()
     }
 
-    /// Whether this peer was let in by it.
+    /// Whether it admits this peer.
     pub fn is_of(&self, peer: PeerId, root: Root, scheme: Scheme) -> bool {
         let (last, id) = (self.chain.0.last(), self.ticket(root.run));
         let signed = |(last, id): (&Signed<Grant>, TicketId)| {
@@ -242,7 +245,7 @@ impl Admission {
         self.chain.check(root, scheme).is_ok() && last.zip(id).is_some_and(signed)
     }
 
-    /// What anybody has whose names sign by stand-ins: a ticket of its own, as a member and for ever.
+    /// The admission of a peer with a stand-in key: a ticket of its own, as a member, without expiry.
     #[cfg(any(test, feature = "sim"))]
     pub fn stand_in(peer: PeerId, root: Root) -> Self {
         let of_run = Invitation::of_run(Key::stand_in(root.key));
@@ -251,27 +254,27 @@ impl Admission {
     }
 }
 
-/// A chain with the key that its last grant was made to: whoever has both may come in, and hand it on.
+/// A chain with the key that its last grant was made to. The holder may come in, and may grant further.
 #[derive(Clone, Debug)]
 pub struct Invitation {
     /// What was granted.
     pub chain: Chain,
-    /// To whom, or the run's own key.
+    /// The key that the last grant was made to, or the run's own key.
     pub key: Key,
 }
 
 impl Invitation {
-    /// What the run's own key may do: all.
+    /// The invitation of the run's own key, which may do everything.
     pub fn of_run(key: Key) -> Self {
         let chain = Chain::default();
         Self { chain, key }
     }
 
-    /// Whether it is what its chain says.
+    /// Checks the chain and that the key belongs to it.
     ///
     /// # Errors
     ///
-    /// What is wrong first.
+    /// The first fault found.
     pub fn check(&self, root: Root) -> Result<(), ChainError> {
         let key = self.chain.0.last().map_or(root.key, |grant| grant.to);
         self.chain.check(root, self.key.scheme())?;
@@ -282,11 +285,11 @@ impl Invitation {
         }
     }
 
-    /// Hands on a part of it, to a key of its own.
+    /// Makes a narrower invitation with a key of its own, to hand on.
     ///
     /// # Errors
     ///
-    /// If that were more than there is.
+    /// If it would be wider than this one.
     pub fn narrow(
         &self,
         root: Root,
@@ -300,7 +303,7 @@ impl Invitation {
         Ok(Self { chain, key: to })
     }
 
-    /// Its chain with one grant more.
+    /// Its chain with one more grant.
     fn granted(&self, run: RunId, to: &Key, role: Role, until_s: Option<u64>, uses: Option<u32>) -> Chain {
         let above = self.chain.ids(run).last().copied().unwrap_or(origin(run));
         let grant = Grant {
@@ -314,7 +317,8 @@ impl Invitation {
         chain
     }
 
-    /// What a peer shows that comes by it. Who holds the run's own key grants itself membership for ever.
+    /// The admission of a peer that comes in by this invitation. The holder of the run's own key admits itself as a
+    /// member, without expiry.
     pub fn admit(&self, peer: PeerId, run: RunId) -> Admission {
         let chain = match self.chain.0.is_empty() {
             true => self.granted(run, &self.key, Role::Member, None, None),
@@ -327,11 +331,11 @@ impl Invitation {
         }
     }
 
-    /// Takes back the last grant of a chain that this one led to.
+    /// Revokes the last grant of a chain that began with this one.
     ///
     /// # Errors
     ///
-    /// If it did not.
+    /// If it did not begin with this one.
     pub fn revoke(&self, root: Root, chain: Chain) -> Result<Revocation, NotTheIssuer> {
         let revocation = Revocation::by(&self.key, chain, root.run);
         if revocation.is_good(root, self.key.scheme()) {
@@ -342,14 +346,14 @@ impl Invitation {
     }
 }
 
-/// A ticket was not made from the one that is to revoke it.
+/// The ticket was not made from the one that is to revoke it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "that ticket was not made from the one of this directory: only who is above it in its chain revokes it"
 )]
 pub struct NotTheIssuer;
 
-/// "This ticket, and what was made from it, lets in nobody any more."
+/// "This ticket, and every ticket made from it, lets in nobody any more."
 #[derive(Serialize)]
 struct Revoked(TicketId);
 
@@ -358,33 +362,33 @@ impl Statement for Revoked {
     type Bound = RunId;
 }
 
-/// A ticket taken back, with what shows that its issuer did it.
+/// A revoked ticket, with proof that its issuer revoked it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Revocation {
-    /// The ticket's.
+    /// The ticket's chain.
     pub chain: Chain,
-    /// Of a key above its last grant.
+    /// By a key above its last grant.
     signature: Signature,
 }
 
 impl Revocation {
-    /// Most that one header brings: a guess, since people make them.
+    /// The most revocations in one header. A guess: people make them.
     pub const MOST: usize = 4;
 
-    /// As this key's owner says it, who may or may not.
+    /// As the owner of this key says it, whether or not it has the right to.
     pub(crate) fn by(key: &Key, chain: Chain, run: RunId) -> Self {
         let id = chain.ids(run).last().copied().unwrap_or(origin(run));
         let signature = key.sign(&run, &Revoked(id));
         Self { chain, signature }
     }
 
-    /// The ticket, and how far it is from the run's key.
+    /// The ticket, and its distance from the run's key.
     pub fn ticket(&self, run: RunId) -> Option<(u8, TicketId)> {
         let id = self.chain.ids(run).last().copied();
         id.map(|id| (self.chain.0.len() as u8, id))
     }
 
-    /// Whether one who may has said it.
+    /// Whether a key with the right to revoke has signed it.
     pub fn is_good(&self, root: Root, scheme: Scheme) -> bool {
         let signed = |(_, id)| {
             let mut issuers = self.chain.issuers(root);
@@ -437,7 +441,7 @@ mod tests {
         };
         assert!(!by.is_of(ann, elsewhere, Scheme::Ed25519));
         assert!(!by.is_of(ann, Root { key: ann, ..root() }, Scheme::Ed25519));
-        // A grant in another chain, one changed, one left out, and the key of another.
+        // A grant in another chain, a changed grant, a chain with one left out, and another's key.
         let other = member(3);
         let mut moved = by.clone();
         moved.chain.0[0] = other.chain.0[0].clone();

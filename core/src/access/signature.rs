@@ -1,12 +1,12 @@
-//! Who said what. A peer's name is its public key, so that whoever knows the name can check what it signed, also long
-//! after and from whatever hand it comes.
+//! Keys and signed statements. A peer's name is its public key, so anybody who knows the name can check a
+//! statement, long after and from any source.
 //!
-//! A signature holds for one statement in one place: it is made over a word for the kind of statement, over what the
-//! statement is bound to (an attempt of one lineage, or the run), and over the statement itself. The hash of a lineage
-//! begins with the run's name, so that what is bound to a lineage is bound to its run.
+//! A signature holds for one statement in one place. It covers the kind of statement, what the statement is bound
+//! to (an attempt of one lineage, or the run), and the statement itself. A lineage's hash starts from the run's
+//! name, so a statement bound to a lineage is bound to its run.
 //!
-//! There is one implementation for all peers, natively and in tabs: where two differ about signatures that no honest
-//! peer makes, a liar could split those who check with the one from those who check with the other.
+//! All peers use one implementation, natively and in tabs. If two implementations judged malformed signatures
+//! differently, a liar could split the peers that use one from those that use the other.
 
 use crate::base::id::{Digest, PeerId, ViewKey};
 use ed25519_dalek::{Signer as _, SigningKey, Verifier as _, VerifyingKey};
@@ -17,7 +17,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// What a key makes of bytes.
+/// A key's signature of bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Signature([u8; 32], [u8; 32]);
 
@@ -49,7 +49,7 @@ pub enum Scheme {
     /// A name is an Ed25519 public key.
     #[default]
     Ed25519,
-    /// In simulated worlds: quick, and anybody who wanted to could forge it. Outside of tests it does not exist.
+    /// For simulated worlds: fast, and easy to forge. Real builds do not have it.
     #[cfg(any(test, feature = "sim"))]
     StandIn,
 }
@@ -67,23 +67,23 @@ impl Scheme {
         }
     }
 
-    /// Whether a peer has signed this statement, bound to this.
+    /// Whether a peer has signed this statement, bound to this value.
     pub fn holds<T: Statement>(self, by: PeerId, to: &T::Bound, said: &T, signature: &Signature) -> bool {
         self.verifies(by, &bytes(to, said), signature)
     }
 }
 
-/// Names whose points are remembered.
+/// How many names' curve points are cached.
 const POINTS: usize = 256;
 
 thread_local! {
-    /// Finding the point that a name stands for is a fifth of the cost of checking a signature, and members check each
-    /// other's in every round.
+    /// Decompressing a name to its curve point is a fifth of the cost of checking a signature, and members check
+    /// each other's signatures in every round.
     static POINTS_OF: RefCell<HashMap<PeerId, VerifyingKey>> = RefCell::default();
 }
 
-/// The point on the curve that a name stands for. None if it stands for none, or for one of small order: that would have
-/// signed everything.
+/// The curve point of a name. `None` if there is none, or if it has small order: such a key would have signed
+/// everything.
 fn point_of(peer: PeerId) -> Option<VerifyingKey> {
     POINTS_OF.with_borrow_mut(|points| {
         if let Some(point) = points.get(&peer) {
@@ -100,7 +100,7 @@ fn point_of(peer: PeerId) -> Option<VerifyingKey> {
     })
 }
 
-/// What signs in a peer's name.
+/// Signs in a peer's name.
 #[derive(Clone)]
 pub struct Key(Secret);
 
@@ -141,7 +141,7 @@ impl Key {
         }
     }
 
-    /// Signs bytes. Whoever signs outside of this crate begins them with a word that no [`Statement`] begins with.
+    /// Signs bytes. A caller outside of this crate must begin them with a word that no [`Statement`] begins with.
     pub fn sign_bytes(&self, bytes: &[u8]) -> Signature {
         match &self.0 {
             Secret::Ed25519(key) => key.sign(bytes).to_bytes().into(),
@@ -150,7 +150,7 @@ impl Key {
         }
     }
 
-    /// Signs a statement, bound to this.
+    /// Signs a statement, bound to this value.
     pub fn sign<T: Statement>(&self, to: &T::Bound, said: &T) -> Signature {
         self.sign_bytes(&bytes(to, said))
     }
@@ -165,7 +165,7 @@ impl Key {
 }
 
 impl fmt::Debug for Key {
-    /// Without what is secret.
+    /// Omits the secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Key({})", self.peer())
     }
@@ -173,9 +173,9 @@ impl fmt::Debug for Key {
 
 /// Something that peers sign.
 pub trait Statement: Serialize {
-    /// Tells this kind of statement from all others.
+    /// Distinguishes this kind of statement from all others.
     const KIND: &'static str;
-    /// What it is bound to.
+    /// What the statement is bound to.
     type Bound: Serialize;
 }
 
@@ -191,9 +191,9 @@ pub struct Attempt {
 /// A statement with its author's signature.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Signed<T> {
-    /// What is said.
+    /// The statement.
     pub content: T,
-    /// Of its author.
+    /// The author's signature.
     pub signature: Signature,
 }
 
@@ -212,7 +212,7 @@ impl<T> Deref for Signed<T> {
     }
 }
 
-/// What is signed.
+/// The bytes that are signed.
 fn bytes<T: Statement>(to: &T::Bound, said: &T) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(256);
     bytes.extend_from_slice(b"annulus 3 ");
@@ -282,7 +282,7 @@ mod tests {
 
     #[test]
     fn a_name_that_would_have_signed_everything_has_signed_nothing() {
-        // The neutral element, and a signature that fits it without strictness.
+        // The neutral element, and a signature that a lax verifier would accept for it.
         let mut neutral = [0; 32];
         neutral[0] = 1;
         let mut forged = [0; 64];

@@ -1,4 +1,4 @@
-//! Names of things: peers, runs, rounds' states. Plain values, no behaviour.
+//! Names of peers, runs, tickets and states. Plain values without behaviour.
 
 use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use serde::{Deserialize, Serialize};
@@ -23,7 +23,7 @@ macro_rules! digest_type {
             }
         }
 
-        /// The first eight hexadecimal digits: enough to tell a few apart by eye.
+        /// The first eight hexadecimal digits, enough to tell a few apart by eye.
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str(&HEXLOWER.encode(&self.0[..4]))
@@ -62,10 +62,10 @@ impl Digest {
     }
 }
 
-/// How many rounds are committed; the round in work is one more.
+/// Number of committed rounds. The round in work is one more.
 pub type Round = u64;
 
-/// Which try at which round, in which view of which lineage.
+/// Names one attempt at one round in one view of one lineage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ViewKey {
     /// The round in work.
@@ -77,8 +77,7 @@ pub struct ViewKey {
 }
 
 impl ViewKey {
-    /// An attempt at a round, after a head with this hash: all that follows from it is the same for all whose view has this
-    /// name.
+    /// Names an attempt at a round after the head with this hash. Members with equal keys derive equal attempts.
     pub(crate) fn of(head: Digest, round: Round, attempt: u32, members: &[PeerId]) -> Self {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&head.0).update(&attempt.to_le_bytes());

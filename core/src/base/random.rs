@@ -1,11 +1,13 @@
-//! SplitMix64: a small generator of numbers from a seed, the same on every platform and in every version of every
-//! dependency. Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014; the finaliser's
-//! constants are Stafford's Mix13. Nothing secret may come from it.
+//! SplitMix64, a small generator of numbers from a seed: the same on every platform and with every version of every
+//! dependency. Nothing secret may come from it.
+//!
+//! Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014. The finaliser's constants
+//! are Stafford's Mix13.
 
-/// The odd number nearest to 2^64 over the golden ratio: what the state grows by.
+/// The increment of the state: the odd number nearest to 2^64 divided by the golden ratio.
 pub const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// A sequence of numbers that its first state decides.
+/// A sequence of numbers, determined by its first state.
 #[derive(Clone, Debug)]
 pub struct SplitMix(pub u64);
 

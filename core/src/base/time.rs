@@ -1,9 +1,9 @@
-//! Time as the protocol sees it: microseconds since some start that the driver chose.
+//! Time as the protocol sees it: microseconds since a start that the driver chooses.
 
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
-/// A moment. Only differences mean anything.
+/// A moment. Only differences between moments mean anything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(pub u64);
 

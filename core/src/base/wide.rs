@@ -1,9 +1,10 @@
-//! Loops that the compiler turns into vectors, wider ones where the processor has them.
+//! Loops compiled to vector code, twice as wide on processors with AVX2.
 
-/// Runs a loop, compiled a second time for processors with AVX2: the same operations on twice as many elements at once.
+/// Runs a loop in a second version compiled for processors with AVX2: the same operations on twice the elements at
+/// once.
 ///
-/// A macro, so that each of the two has a copy of its own to be made part of: a closure that both called would be compiled
-/// once, for neither.
+/// This is a macro so that each version inlines its own copy. A closure that both called would be compiled once,
+/// for neither.
 macro_rules! wide {
     ($work:expr) => {{
         #[cfg(target_arch = "x86_64")]
@@ -13,7 +14,7 @@ macro_rules! wide {
                 work()
             }
             if std::arch::is_x86_feature_detected!("avx2") {
-                // SAFETY: the processor has AVX2, as was just found out.
+                // SAFETY: the check above found that the processor has AVX2.
                 unsafe { with_avx2(|| $work) }
             } else {
                 $work

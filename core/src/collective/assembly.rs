@@ -1,4 +1,4 @@
-//! The finished pieces of one attempt, encoded as they travel.
+//! The finished pieces of one attempt, in their encoded form.
 
 use super::sum::{Room, sum_encode};
 use super::{Cut, Kept, Plan};
@@ -8,24 +8,24 @@ use crate::wire::{Leg, Message, ViewKey};
 use bytes::Bytes;
 use std::ops::Range;
 
-/// The finished pieces of one attempt, as far as they are there.
+/// The finished pieces of one attempt that have come so far.
 #[derive(Clone, Debug)]
 pub struct Assembly {
     cut: Cut,
     codec: Codec,
     pieces: Vec<Vec<Option<Bytes>>>,
     lacking: usize,
-    /// Whether its pieces are sums even where members keep parts of the moments.
+    /// Whether its pieces are sums even if members keep parts of the moments.
     is_serial: bool,
-    /// Elements from the first on whose pieces are in the state, and are kept there alone.
+    /// Pieces of the elements before this one are in the state, and kept only there.
     in_state: usize,
-    /// Sums before they were encoded, by their first element: only for a planted bug.
+    /// Sums before they were encoded, by their first element. Only for a planted bug.
     #[cfg(feature = "sim")]
     pub(super) exact: std::collections::BTreeMap<usize, Vec<f32>>,
 }
 
 impl Assembly {
-    /// Nothing is there yet.
+    /// An assembly without pieces.
     pub fn new(cut: Cut, codec: Codec) -> Self {
         let pieces: Vec<_> = (0..cut.members).map(|c| vec![None; cut.told(c)]).collect();
         let lacking = pieces.iter().map(Vec::len).sum();
@@ -41,8 +41,8 @@ impl Assembly {
         }
     }
 
-    /// The squares of what each member has summed, part by part in the order of the vector, added up; nothing if members do
-    /// not tell.
+    /// The squared norm of the sum: what each member has summed, part by part in the order of the vector. `None` if
+    /// members do not exchange it.
     pub fn squared(&self) -> Option<f64> {
         let kept = self.cut.kept.as_deref().filter(|kept| kept.clips)?;
         if self.is_serial {
@@ -62,7 +62,7 @@ impl Assembly {
         Some(told.iter().map(|(_, squared)| squared).sum())
     }
 
-    /// What the squares of all sums add up to, by one who has them all.
+    /// The squared norm of the sum, computed from all sums.
     fn squared_of_all(&self, kept: &Kept) -> f64 {
         let mut parts = Vec::new();
         self.decode(0..self.cut.len, |range, values| {
@@ -76,7 +76,7 @@ impl Assembly {
         parts.iter().map(|(_, squared)| squared).sum()
     }
 
-    /// All sums that are there, by the element that their piece begins with, with their elements.
+    /// All sums that are there, by the first element of their piece.
     pub fn sums(&self) -> impl Iterator<Item = (Range<usize>, &Bytes)> {
         let order = self
             .cut
@@ -86,7 +86,7 @@ impl Assembly {
         order.filter_map(|(range, (c, p))| Some((range.clone(), self.pieces[*c][*p].as_ref()?)))
     }
 
-    /// Whether bytes can be a piece: of updates, which are no sums, any number may be one.
+    /// Whether bytes can be a piece. Updates are not sums, so they may be any numbers.
     fn fits(&self, chunk: usize, piece: usize, data: &Bytes) -> bool {
         let told = self.cut.kept.as_ref().is_none_or(|kept| piece < kept.told(chunk));
         let Some(range) = self.cut.range(chunk, piece).filter(|_| told) else {
@@ -101,9 +101,9 @@ impl Assembly {
         }
     }
 
-    /// What every member holds once a plan is carried out: all sums by one who has all contributions, one after the
-    /// other. Contributions are in the order of the view, each as long as the vector; so are the `errors`, which are filled
-    /// with what rounding has taken from each member's sums.
+    /// Carries a plan out in one place, from all contributions: the result is what every member would hold.
+    /// `contributions` are in the order of the view, each as long as the vector. So are `errors`, which receive the
+    /// rounding errors of each member's sums.
     pub fn serial(
         plan: Plan,
         codec: Codec,
@@ -132,17 +132,17 @@ impl Assembly {
         all
     }
 
-    /// How the vector is cut.
+    /// The cut of the vector.
     pub fn cut(&self) -> &Cut {
         &self.cut
     }
 
-    /// How its pieces are encoded.
+    /// The codec of its pieces.
     pub fn codec(&self) -> Codec {
         self.codec
     }
 
-    /// Takes a piece. `None` if it cannot be a sum of this vector's, `Some(false)` if it is there already.
+    /// Adds a piece. `None` if it cannot be a sum of this vector, `Some(false)` if it is there already.
     pub fn put(&mut self, chunk: u16, piece: u32, data: Bytes) -> Option<bool> {
         if usize::from(chunk) >= self.cut.members || !self.fits(usize::from(chunk), piece as usize, &data) {
             return None;
@@ -161,8 +161,9 @@ impl Assembly {
         self.pieces.get(usize::from(chunk))?.get(piece as usize)?.as_ref()
     }
 
-    /// All pieces before an element are in the state. Updates as `f32` are the parameters themselves: those pieces are let go
-    /// of, and from here on empty, since a vector is much to hold for the rare case that somebody lacks some of it.
+    /// Declares that all pieces before an element are in the state. If updates are `f32`, they are the parameters
+    /// themselves, so those pieces are dropped to save a vector of memory. They are needed again only if a member
+    /// lacks some.
     pub(crate) fn let_go(&mut self, until: usize) {
         let Some(kept) = self.cut.kept.clone().filter(|_| self.codec == Codec::F32) else {
             return;
@@ -175,13 +176,13 @@ impl Assembly {
         self.in_state = until;
     }
 
-    /// The elements of a piece that was let go of: what it was, the parameters are.
+    /// The elements of a piece that was dropped. The parameters there are its content.
     pub(crate) fn gone(&self, chunk: u16, piece: u32) -> Option<Range<usize>> {
         let range = self.cut.range(chunk.into(), piece as usize)?;
         (self.get(chunk, piece)?.is_empty() && !range.is_empty()).then_some(range)
     }
 
-    /// Forgets the pieces of a chunk.
+    /// Drops the pieces of a chunk.
     pub fn drop_chunk(&mut self, chunk: usize) {
         let pieces = &mut self.pieces[chunk];
         self.lacking += pieces.iter().flatten().count();
@@ -198,13 +199,13 @@ impl Assembly {
         self.lacking == 0
     }
 
-    /// A piece as it travels in an attempt, if it is there.
+    /// A piece as a message of an attempt, if it is there.
     pub fn message(&self, view: ViewKey, chunk: u16, piece: u32) -> Option<Message> {
         let data = self.get(chunk, piece)?.clone();
         Some(finished_piece(view, (chunk, piece), data))
     }
 
-    /// All pieces that are there, as they travel in an attempt.
+    /// All pieces that are there, as messages of an attempt.
     pub fn messages(&self, view: ViewKey) -> impl Iterator<Item = Message> {
         let chunks = self.pieces.iter().zip(0..);
         let all =
@@ -212,7 +213,7 @@ impl Assembly {
         all.filter_map(move |(chunk, piece)| self.message(view, chunk, piece))
     }
 
-    /// Chunk and number of the pieces that are not there.
+    /// Chunk and number of the missing pieces.
     pub fn missing(&self) -> Vec<(u16, u32)> {
         let chunks = self.pieces.iter().enumerate();
         chunks
@@ -223,7 +224,7 @@ impl Assembly {
             .collect()
     }
 
-    /// Decodes all pieces that touch a range of elements and hands each over with the elements that it covers.
+    /// Decodes all pieces that touch a range of elements, and passes each to `each` with its elements.
     pub fn decode(&self, range: Range<usize>, mut each: impl FnMut(Range<usize>, &[f32])) {
         let mut values = Vec::new();
         if self.cut.kept.is_some() {
@@ -262,8 +263,8 @@ impl Assembly {
 }
 
 impl Assembly {
-    /// Decodes what touches a range of elements into a slice that is as long, where members keep parts of the moments: without
-    /// a copy between for pieces that lie in it.
+    /// Decodes a range of elements into a slice, if members keep parts of the moments. A piece that lies within the
+    /// range is not copied in between.
     pub(crate) fn decode_into(&self, range: Range<usize>, out: &mut [f32]) {
         let Some(kept) = &self.cut.kept else { return };
         for (whole, (c, p)) in kept.touching(&range) {
@@ -285,7 +286,7 @@ impl Assembly {
         }
     }
 
-    /// Decodes a range where parts are kept: no chunk is in one piece there.
+    /// Decodes a range where members keep parts. Chunks are not contiguous then.
     fn decode_kept(
         &self,
         range: Range<usize>,
@@ -312,7 +313,7 @@ impl Assembly {
     }
 }
 
-/// A finished piece as it travels in an attempt.
+/// A finished piece as a message of an attempt.
 pub(crate) fn finished_piece(view: ViewKey, (chunk, piece): (u16, u32), data: Bytes) -> Message {
     Message::Piece {
         view,
@@ -326,7 +327,7 @@ pub(crate) fn finished_piece(view: ViewKey, (chunk, piece): (u16, u32), data: By
     }
 }
 
-/// One who has all contributions.
+/// Sums all contributions in one place.
 struct Serial<'a, C> {
     plan: Plan,
     codec: Codec,
@@ -336,7 +337,7 @@ struct Serial<'a, C> {
 }
 
 impl<C: AsRef<[f32]>> Serial<'_, C> {
-    /// A member's sum of a piece, encoded: what comes to it by the plan, and its own values.
+    /// A member's sum of a piece, encoded: its inputs by the plan, and its own values.
     fn sum(&mut self, place: (usize, usize), member: usize, piece: Range<usize>) -> Vec<u8> {
         let inputs = self.plan.inputs(place, member);
         let inputs: Vec<_> = inputs
@@ -393,7 +394,7 @@ mod tests {
         let (mut all, _) = updates();
         let bytes = all.bytes();
         assert_eq!(bytes, 4 * 5000);
-        // Of the piece that the border goes through nothing is let go.
+        // A piece across the border stays whole.
         all.let_go(1000);
         assert_eq!(all.bytes(), bytes - 4 * 768);
         all.let_go(2048);

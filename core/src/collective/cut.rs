@@ -1,4 +1,4 @@
-//! How a vector is cut: one chunk for each member, its owner, and each chunk into pieces. Pure index arithmetic.
+//! How a vector is cut: a chunk for each member, its owner, and each chunk into pieces. Pure index arithmetic.
 
 use super::kept::Kept;
 use super::lanes::Lanes;
@@ -10,25 +10,25 @@ use crate::run::parts::Parts;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A vector of `len` elements, cut into `members` chunks, as equal as their borders allow, and these into
-/// pieces of at most `piece` elements.
+/// A vector of `len` elements, cut into `members` chunks, as equal as their borders allow, and these into pieces of
+/// at most `piece` elements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cut {
-    /// Members, and chunks.
+    /// Number of members, and of chunks.
     pub members: usize,
     /// Elements of the vector.
     pub len: usize,
     /// Elements of a piece.
     pub piece: usize,
-    /// Chunks begin at multiples of so many elements.
+    /// Chunks begin at multiples of this.
     pub grain: usize,
-    /// Where members keep parts of the moments: then a chunk is what its owner lets out, and in no one piece.
+    /// Set if members keep parts of the moments. Then a chunk is what its owner publishes, and is not contiguous.
     pub kept: Option<Arc<Kept>>,
 }
 
 impl Cut {
-    /// The cut of a run's vector among these members of the round after a head. Too few to train have a vector without
-    /// elements.
+    /// The cut of a run's vector among these members, in the round after a head. If they are too few to train, the
+    /// vector has no elements.
     pub fn of(manifest: &Manifest, head: &Head, members: &[PeerId]) -> Self {
         let trains = head.trains(manifest, members);
         let piece = manifest.piece.get() as usize;
@@ -60,9 +60,9 @@ impl Cut {
         }
     }
 
-    /// Elements of a chunk, where none are kept.
+    /// Elements of a chunk, if members do not keep parts.
     pub fn chunk(&self, chunk: usize) -> Range<usize> {
-        // In 128 bits, so that it holds on 32-bit targets too.
+        // In 128 bits, so that it does not overflow on 32-bit targets.
         let even = |c: usize| (self.len as u128 * c as u128 / self.members as u128) as usize;
         let border = |c: usize| {
             if c == self.members {
@@ -74,7 +74,7 @@ impl Cut {
         border(chunk)..border(chunk + 1)
     }
 
-    /// Pieces of a chunk: at least one, so that there is something for headers to ride on.
+    /// Number of pieces of a chunk: at least one, to carry the headers.
     pub fn pieces(&self, chunk: usize) -> usize {
         if let Some(kept) = &self.kept {
             return kept.pieces(chunk);
@@ -82,7 +82,7 @@ impl Cut {
         self.chunk(chunk).len().div_ceil(self.piece).max(1)
     }
 
-    /// Elements of a piece, if there is such a piece.
+    /// Elements of a piece, if it exists.
     pub fn range(&self, chunk: usize, piece: usize) -> Option<Range<usize>> {
         if let Some(kept) = &self.kept {
             return kept.range(chunk, piece);
@@ -95,12 +95,12 @@ impl Cut {
         Some(start..whole.end.min(start + self.piece))
     }
 
-    /// Who computes what, where a model is split over the members.
+    /// The lanes of a split model.
     pub fn lanes(&self) -> Option<&Lanes> {
         self.kept.as_ref()?.lanes.as_ref()
     }
 
-    /// Pieces of a chunk that travel to all once they are finished.
+    /// Number of pieces of a chunk that are sent to all once finished.
     pub fn told(&self, chunk: usize) -> usize {
         match &self.kept {
             Some(kept) => kept.told(chunk),
@@ -108,7 +108,7 @@ impl Cut {
         }
     }
 
-    /// Where the piece that holds an element ends; the vector's end if there is no such element.
+    /// The end of the piece with an element; the vector's end if there is no such element.
     pub fn piece_end(&self, element: usize) -> usize {
         if let Some(kept) = &self.kept {
             return kept.piece_end(element).unwrap_or(self.len);

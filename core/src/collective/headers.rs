@@ -1,20 +1,20 @@
-//! How each member's header reaches all others.
+//! Brings each member's header to all others.
 //!
-//! A header takes the way of its author's finished chunk, which is a tree from the author to all whatever the plan; but
-//! it does not wait for that chunk: it rides on the first frame that goes the same way. So it crosses each link of the
-//! tree once, and there is always a frame that it can ride on.
+//! A header takes the way of its author's finished chunk, a tree from the author to all in every plan. But it does
+//! not wait for that chunk: it rides on the first frame that goes the same way. So it crosses each link of the tree
+//! once, and there is always a frame to carry it.
 //!
-//! An author might say one thing to some and another to others. Who finishes a chunk has all headers, since it has all
-//! contributions; so with the first finished piece it tells each who gets it from there the hash of what all said. Nobody
-//! commits who was told another hash than its own. Under the direct plan each member gets one of each other, so that no
-//! two honest ones commit different records; in a ring each compares with the one before it.
+//! An author might send different headers to different members. But a member that finishes a chunk has all
+//! contributions, and so all headers. With the first finished piece it sends the hash of all headers, and no member
+//! commits that was sent a hash other than its own. Under the direct plan each member gets a hash from every other,
+//! so no two honest members commit different records. In a ring, each compares with the one before it.
 
 use super::Plan;
 use crate::access::signature::Signed;
 use crate::base::id::Digest;
 use crate::ledger::Header;
 
-/// The headers of one attempt, as far as one member knows them.
+/// The headers of one attempt that one member knows.
 #[derive(Debug)]
 pub(super) struct Headers {
     plan: Plan,
@@ -22,9 +22,9 @@ pub(super) struct Headers {
     known: Vec<Option<Signed<Header>>>,
     /// By member: authors whose headers will ride on the next frame to it.
     to_tell: Vec<Vec<usize>>,
-    /// Hash of all, once they are known.
+    /// Hash of all headers, once they are known.
     digest: Option<Digest>,
-    /// By member: whether it was told that hash.
+    /// By member: whether that hash was sent to it.
     compared: Vec<bool>,
 }
 
@@ -41,12 +41,12 @@ impl Headers {
         }
     }
 
-    /// What is known of an author.
+    /// An author's header, if it is known.
     pub fn of(&self, author: usize) -> Option<&Signed<Header>> {
         self.known[author].as_ref()
     }
 
-    /// Takes a header, the first of its author: this member's own, or one that came.
+    /// Stores the first header of an author: this member's own, or one that came.
     pub fn take(&mut self, author: usize, header: Signed<Header>) {
         self.known[author] = Some(header);
         for next in self.plan.finished_to(author, self.me) {
@@ -60,12 +60,12 @@ impl Headers {
         self.digest = all.map(|all| Digest::of(&postcard::to_allocvec(&all).expect("plain data")));
     }
 
-    /// Those that are known.
+    /// All known headers.
     pub fn known(&self) -> impl Iterator<Item = &Signed<Header>> {
         self.known.iter().flatten()
     }
 
-    /// Hash of what all members say, once it is known.
+    /// Hash of all members' headers, once they are known.
     pub fn digest(&self) -> Option<Digest> {
         self.digest
     }
@@ -75,7 +75,7 @@ impl Headers {
         self.plan.finished_from(author, self.me) == Some(from)
     }
 
-    /// What is to ride on a frame that goes to a member now, and once the hash of all.
+    /// The headers that ride on a frame to a member now and, once, the hash of all.
     pub fn for_frame(&mut self, to: usize) -> (Vec<Signed<Header>>, Option<Digest>) {
         let authors = std::mem::take(&mut self.to_tell[to]);
         let headers = authors

@@ -1,14 +1,14 @@
-//! How a vector is cut where members keep parts of the moments: which pieces there are, and whom the sum of each passes.
+//! The cut of a vector if members keep parts of the moments: the pieces, and the keepers that each sum passes.
 //!
-//! Contributions to a piece go to the first of its keepers, which adds them up. The finished sum passes all of them, each
-//! holds it, and the last lets the *update* out to all, in the place of a finished piece: the weights after the step, or what
-//! they change by. So a *chunk* is what one member lets out: the pieces whose last keeper it is. An update is out only when
-//! every keeper holds the sum. Keepers are not sent what they can make of the sum as the last one does: they are told that it is
-//! out.
+//! Contributions to a piece go to the first of its keepers, which adds them up. The finished sum passes all
+//! keepers, and each holds it. The last keeper sends the *update* to all, in place of a finished piece: the weights
+//! after the step, or their change. So a *chunk* consists of the pieces whose last keeper is one member, and an
+//! update is out only after every keeper holds the sum. The other keepers compute the update from the sum as the
+//! last one does, so they are only notified that it is out.
 //!
-//! A chunk may begin with a *word*, a piece without elements: for the headers, where its member sums nothing, so that no
-//! frames of others would go there that they could ride on; and for the squares of what it sums, in runs that clip by the
-//! global norm. Of these the bytes are `f64`, one for each part that the member is the first keeper of.
+//! A chunk may begin with a *word*, a piece without elements. It carries headers if its member sums nothing, since
+//! no other frames would go there that they could ride on. In runs that clip by the global norm, it also carries
+//! the squares of the sums: one `f64` for each part that the member is the first keeper of.
 
 use super::lanes::Lanes;
 use crate::ledger::keepers::Chain;
@@ -19,11 +19,11 @@ use std::ops::Range;
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Piece {
     range: Range<usize>,
-    /// Of none, the word.
+    /// `None` for the word.
     part: Option<u16>,
 }
 
-/// Which pieces there are, and whom their sums pass. Members are positions in the view.
+/// The pieces, and the members that their sums pass. Members are positions in the view.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Kept {
     /// By chunk.
@@ -34,26 +34,26 @@ pub struct Kept {
     firsts: Vec<Vec<u16>>,
     /// All pieces of the vector, in its order, with their places.
     order: Vec<(Range<usize>, (usize, usize))>,
-    /// Whether members tell each other the squares of what they sum.
+    /// Whether members exchange the squares of their sums.
     pub clips: bool,
-    /// Who computes what, where a model is split over the members. Then sums pass all who keep a part's weights, and nobody lets
-    /// anything out but its word.
+    /// The lanes, if the model is split. Then sums pass all keepers of a part's weights, and members publish only
+    /// words.
     pub lanes: Option<Lanes>,
 }
 
 impl Kept {
-    /// The pieces, of at most so many elements, of parts whose sums pass these members.
+    /// The pieces, of at most `piece` elements, of parts whose sums pass these members.
     ///
     /// # Panics
-    /// If nobody keeps a part.
+    /// If a part has no keeper.
     pub fn new(parts: Parts, chains: Vec<Chain>, members: usize, piece: usize, clips: bool) -> Self {
         Self::with_lanes(parts, chains, (members, piece), clips, None)
     }
 
-    /// Who keeps what where a model is split over the members: no piece lies across the border of a step.
+    /// The pieces of a split model: no piece lies across the border of a step.
     ///
     /// # Panics
-    /// If nobody keeps a part.
+    /// If a part has no keeper.
     pub fn with_lanes(
         parts: Parts,
         chains: Vec<Chain>,
@@ -106,22 +106,22 @@ impl Kept {
         }
     }
 
-    /// Pieces of a chunk.
+    /// Number of pieces of a chunk.
     pub fn pieces(&self, chunk: usize) -> usize {
         self.pieces[chunk].len()
     }
 
-    /// Elements of a piece, if there is such a piece.
+    /// Elements of a piece, if it exists.
     pub fn range(&self, chunk: usize, piece: usize) -> Option<Range<usize>> {
         Some(self.pieces.get(chunk)?.get(piece)?.range.clone())
     }
 
-    /// The part that a piece is of; none of the word.
+    /// The part of a piece; `None` for the word.
     pub fn part(&self, chunk: usize, piece: usize) -> Option<u16> {
         self.pieces[chunk][piece].part
     }
 
-    /// Whom the sum of a piece passes, in order: of a word, its member alone.
+    /// The members that the sum of a piece passes, in order. A word passes its member alone.
     pub fn chain(&self, chunk: usize, piece: usize) -> &[usize] {
         const ALL: [usize; crate::run::config::MAX_PEERS] = {
             let mut all = [0; crate::run::config::MAX_PEERS];
@@ -138,8 +138,8 @@ impl Kept {
         }
     }
 
-    /// Whether there is such a piece, and a member that its sum passes has the moments too, and is not the last. Where a model is
-    /// split nobody makes updates: each steps its own parts.
+    /// Whether a member computes the update of a piece from the sum, as a keeper that is not the last. In a split
+    /// run nobody makes updates: each member steps its own parts.
     pub fn makes(&self, chunk: usize, piece: usize, member: usize) -> bool {
         let piece = self.pieces.get(chunk).and_then(|pieces| pieces.get(piece));
         let part = piece.and_then(|piece| piece.part);
@@ -153,7 +153,8 @@ impl Kept {
         &self.firsts[member]
     }
 
-    /// How many sums a member is to hold before anybody commits: where a model is split, those of all pieces that pass it.
+    /// The number of sums that a member must hold before anybody commits. In a split run these are all pieces that
+    /// pass it.
     pub fn to_hold(&self, member: usize) -> usize {
         let passes = |(_, (c, p)): &&(Range<usize>, (usize, usize))| self.chain(*c, *p).contains(&member);
         match self.lanes {
@@ -162,12 +163,12 @@ impl Kept {
         }
     }
 
-    /// Whether a piece travels to all once it is finished: where a model is split a word does, and nothing else.
+    /// Whether a finished piece is sent to all. In a split run only words are.
     pub fn is_told(&self, chunk: usize, piece: usize) -> bool {
         self.lanes.is_none() || self.part(chunk, piece).is_none()
     }
 
-    /// Pieces of a chunk that travel to all once they are finished. These come first.
+    /// Number of pieces of a chunk that are sent to all once finished. These come first.
     pub fn told(&self, chunk: usize) -> usize {
         match self.lanes {
             Some(_) => 1,
@@ -191,14 +192,14 @@ impl Kept {
         &self.order[first..last.max(first)]
     }
 
-    /// The part that an element is in, if there is such an element.
+    /// The part with an element, if there is such an element.
     pub fn part_at(&self, element: usize) -> Option<u16> {
         let at = self.order.partition_point(|(piece, _)| piece.end <= element);
         let (_, (c, p)) = self.order.get(at)?;
         self.pieces[*c][*p].part
     }
 
-    /// Where the piece that holds an element ends, if there is such an element.
+    /// The end of the piece with an element, if there is such an element.
     pub fn piece_end(&self, element: usize) -> Option<usize> {
         let at = self.order.partition_point(|(piece, _)| piece.end <= element);
         self.order.get(at).map(|(piece, _)| piece.end)

@@ -1,8 +1,8 @@
-//! Where a model is split over the members: who gives which gradients of a piece, and in which order they are added.
+//! The inputs of each piece in a split run, and the order in which they are added.
 //!
-//! A piece is used by some steps of the model, mostly by one, and each of these has a sum for each lane of the round, which the
-//! holder that has computed the lane sends as it is. So who adds them up needs not know who has computed what with whom: lanes
-//! are added in their order, then steps in theirs.
+//! A piece is used by some steps of the model, mostly by one. Each of these steps has a sum for each lane of the
+//! round, which the holder that computed the lane sends as it is. So the member that adds them up need not know who
+//! computed what: it adds lanes in order, then steps in order.
 
 use crate::ledger::route::Route;
 use crate::run::split::Split;
@@ -11,29 +11,30 @@ use std::ops::Range;
 /// The lanes of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lanes {
-    /// How the model is cut.
+    /// The cut of the model.
     pub split: Split,
-    /// Who computes what.
+    /// Which member computes which lane.
     pub route: Route,
-    /// How many lanes there are.
+    /// Number of lanes.
     pub count: usize,
 }
 
 impl Lanes {
-    /// The steps and lanes that a piece has a sum of, in the order in which they are added: lane by lane of one step, then of
-    /// the next.
+    /// The inputs of a piece as steps and lanes, in the order of addition: all lanes of one step, then those of the
+    /// next.
     pub fn inputs(&self, piece: &Range<usize>) -> Vec<(usize, usize)> {
         let users = self.split.users(piece);
         let lanes = |step| (0..self.count).map(move |lane| (step, lane));
         users.into_iter().flat_map(lanes).collect()
     }
 
-    /// Who gives a step's sum of a lane.
+    /// The member that sends a step's sum of a lane.
     pub fn by(&self, (step, lane): (usize, usize)) -> usize {
         self.route.of(self.split.span_of(step), lane)
     }
 
-    /// Where in a member's contribution, its spans and lanes one after the other, that sum of a piece is.
+    /// Where that sum of a piece is in the member's contribution, which has its spans and lanes one after the
+    /// other.
     pub fn place(
         &self,
         member: usize,
@@ -48,14 +49,14 @@ impl Lanes {
         Some(start + inside.start..start + inside.end)
     }
 
-    /// How long a member's contribution is.
+    /// The length of a member's contribution.
     pub fn len_of(&self, member: usize) -> usize {
         let own = self.route.by(member);
         own.map(|(span, _)| self.split.gradient_len(span)).sum()
     }
 }
 
-/// Adds up what has come of a piece, in order: of each step its lanes, then the steps.
+/// Adds up the inputs of a piece in order: for each step its lanes, then the steps.
 pub(crate) fn add_up(inputs: &[Vec<f32>], lanes: usize) -> Vec<f32> {
     let add = |mut sum: Vec<f32>, next: &Vec<f32>| {
         sum.iter_mut().zip(next).for_each(|(sum, next)| *sum += next);

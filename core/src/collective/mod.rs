@@ -1,16 +1,16 @@
-//! How the contributions of an attempt's members become one sum that all hold, bit for bit.
+//! The all-reduce: turns the contributions of an attempt's members into one sum that all hold, bit for bit.
 //!
-//! - [`Cut`]: whose share of the vector is which range of elements, and what of it travels in one frame.
-//! - [`Plan`]: who adds what to what, in which order, and whom the finished ranges go to. A pure function of members
-//!   and sizes, and the only place that knows one topology from another.
-//! - [`Run`]: carries a plan out for one member, piece by piece, and says who broke it.
-//! - [`Assembly`]: the finished pieces. [`Assembly::serial`] makes the same of all contributions in one place.
-//! - [`Kept`]: how it is cut, and whom sums pass, where members keep parts of the moments.
-//! - [`Lanes`]: who gives which gradients of a piece, where a model is split over the members.
-//! - `headers`: how each member's header reaches all, whatever the plan.
-//! - `seals`: what owners sign of what they finish, where they could tell each member something else.
+//! - [`Cut`]: which member owns which range of the vector, and the pieces that travel in one frame.
+//! - [`Plan`]: who adds what to what, in which order, and where finished ranges go. A pure function of members and
+//!   sizes, and the only place that distinguishes topologies.
+//! - [`Run`]: carries a plan out for one member, piece by piece, and reports a member that breaks it.
+//! - [`Assembly`]: the finished pieces. [`Assembly::serial`] computes the same from all contributions in one place.
+//! - [`Kept`]: the pieces, and the keepers that sums pass, if members keep parts of the moments.
+//! - [`Lanes`]: who sends which gradients of a piece, if a model is split over the members.
+//! - `headers`: brings each member's header to all, whatever the plan.
+//! - `seals`: the owners' signatures on the chunks that they finish.
 //!
-//! Nothing here knows of rounds, time, deadlines or failures: an attempt that does not end is somebody else's business.
+//! Nothing here knows of rounds, time, deadlines or failures. `peer` deals with an attempt that does not end.
 
 mod assembly;
 mod cut;

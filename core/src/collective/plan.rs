@@ -1,26 +1,26 @@
-//! Who adds what to what, and whom it goes to.
+//! Who adds what to what, and where the results go.
 //!
-//! Whatever the topology, each chunk has a tree of partial sums that ends at its owner, and a tree of finished pieces
-//! from the owner to all others. Every member adds its own values to what comes to it: `((first + second) + ...) + own`
-//! in the order of [`Plan::inputs`], whatever arrives first. What travels is encoded; the owner encodes the finished
-//! sum once, it is forwarded verbatim, and the owner too uses what the others will decode.
+//! In every topology, each chunk has a tree of partial sums that ends at its owner, and a tree of finished pieces
+//! from the owner to all others. Every member adds its own values to its inputs: `((first + second) + ...) + own`
+//! in the order of [`Plan::inputs`], whatever arrives first. Everything is encoded on the wire. The owner encodes
+//! the finished sum once, members forward it verbatim, and the owner too uses the decoded values.
 //!
 //! **Ring**: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations" (2009),
-//! section 3: reduce-scatter, then all-gather. The sum of chunk `c` starts at member `c+1`, passes every member in ring
-//! order and is finished by its owner `c`; the finished chunk goes round once more, as far as `c-1`. 2(n-1) one-way
-//! delays; two links for each member.
+//! section 3: reduce-scatter, then all-gather. The sum of chunk `c` starts at member `c+1`, passes every member in
+//! ring order and is finished by its owner `c`. The finished chunk goes round once more, as far as `c-1`. 2(n-1)
+//! one-way delays; two links for each member.
 //!
-//! **Direct**: each member's values for a chunk go straight to its owner, which adds them up in ring order from `c+1` on
-//! and sends the sum straight to all: a parameter server that is spread over all members, as in Jiang et al., "A Unified
-//! Architecture for Accelerating Distributed DNN Training in Heterogeneous GPU/CPU Clusters" (BytePS, OSDI 2020),
-//! section 4, without servers beside the workers. 2 one-way delays; a link between any two; with a lossy codec each
-//! contribution is rounded once and the sum once, where the ring rounds at every hop.
+//! **Direct**: each member sends its values for a chunk straight to the owner, which adds them up in ring order
+//! from `c+1` on and sends the sum straight to all. This is a parameter server spread over all members, as in Jiang
+//! et al., "A Unified Architecture for Accelerating Distributed DNN Training in Heterogeneous GPU/CPU Clusters"
+//! (BytePS, OSDI 2020), section 4, without servers beside the workers. 2 one-way delays; a link between any two. A
+//! lossy codec rounds each contribution once and the sum once, where the ring rounds at every hop.
 //!
-//! Where members keep parts of the moments, sums pass a row of them before what comes of them is sent to all: see
-//! [`Kept`]. That is for the direct plan alone.
+//! If members keep parts of the moments, sums pass a chain of keepers before the update is sent to all: see
+//! [`Kept`]. Only the direct plan can do that.
 //!
-//! With either a member sends and receives 2(n-1)/n of the vector; also where parts are kept, since keepers are not sent what
-//! they make of the sum themselves.
+//! In both topologies a member sends and receives 2(n-1)/n of the vector. That holds with kept parts too, since
+//! keepers compute the update from the sum.
 
 use super::Cut;
 use super::kept::Kept;
@@ -29,21 +29,21 @@ use crate::ledger::Head;
 use crate::numeric::codec::Codec;
 use crate::run::config::{Manifest, Topology};
 
-/// Where in a row of keepers a member is.
+/// A member's place in a chain of keepers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Passes {
-    /// Who comes before it; none before the first, which adds up.
+    /// The member before it; `None` for the first, which adds up.
     pub from: Option<usize>,
-    /// Who comes after it; none after the last, which lets the update out.
+    /// The member after it; `None` for the last, which publishes the update.
     pub to: Option<usize>,
 }
 
 /// A topology over a cut. Members are positions in the view.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Who is whose neighbour.
+    /// The routes.
     pub topology: Topology,
-    /// Which range of elements is whose.
+    /// The owners of the ranges.
     pub cut: Cut,
 }
 
@@ -60,17 +60,17 @@ impl Plan {
         self.cut.kept.as_deref()
     }
 
-    /// How what is sent to all is encoded: sums as their parts are, or what weights change by.
+    /// The codec of finished pieces, which are sums or, if parts are kept, updates.
     pub fn finished_codec(&self, codec: Codec) -> Codec {
         self.kept().map_or(codec, |_| codec.of_updates())
     }
 
-    /// Who adds up the contributions to a piece: its owner, or the first that keeps its part.
+    /// The member that adds up the contributions to a piece: its owner, or the first keeper of its part.
     pub fn sums(&self, (chunk, piece): (usize, usize)) -> usize {
         self.kept().map_or(chunk, |kept| kept.chain(chunk, piece)[0])
     }
 
-    /// Whom the finished sum of a piece comes from and whom it goes to at a member that keeps its part.
+    /// The neighbours of a member in the chain of a piece, if it keeps the part.
     pub fn passes(&self, (chunk, piece): (usize, usize), member: usize) -> Option<Passes> {
         let kept = self.kept()?;
         kept.part(chunk, piece)?;
@@ -82,13 +82,13 @@ impl Plan {
         })
     }
 
-    /// Whether a member makes what is finished of a piece itself: all that keep its part hold the sum, so the last of them lets
-    /// the others know that it has let the update out, and sends them none.
+    /// Whether a member computes the update of a piece itself. All keepers of the part hold the sum, so the last
+    /// only notifies the others that it has published the update.
     pub fn makes(&self, (chunk, piece): (usize, usize), member: usize) -> bool {
         self.kept().is_some_and(|kept| kept.makes(chunk, piece, member))
     }
 
-    /// The members whose sums of a piece come to a member, in the order in which it adds them.
+    /// The members whose sums of a piece go to a member, in the order in which it adds them.
     pub fn inputs(&self, place: (usize, usize), member: usize) -> impl Iterator<Item = usize> + use<> {
         let sums = self.sums(place);
         let first = self.after(sums);
@@ -100,7 +100,7 @@ impl Plan {
         }
     }
 
-    /// Whom a member's sum of a piece goes to; nobody, if it is who adds it up.
+    /// The receiver of a member's sum of a piece; `None` for the member that finishes it.
     pub fn partial_to(&self, place: (usize, usize), member: usize) -> Option<usize> {
         let sums = self.sums(place);
         (member != sums).then(|| match self.topology {
@@ -119,7 +119,7 @@ impl Plan {
         }
     }
 
-    /// Who sends a member the finished pieces of a chunk; nobody, if it is the owner.
+    /// The member that sends a member the finished pieces of a chunk; `None` for the owner.
     pub fn finished_from(&self, chunk: usize, member: usize) -> Option<usize> {
         (member != chunk).then(|| match self.topology {
             Topology::Ring => self.before(member),
@@ -127,7 +127,7 @@ impl Plan {
         })
     }
 
-    /// Whom a member sends the finished pieces of a chunk.
+    /// The members to which a member sends the finished pieces of a chunk.
     pub fn finished_to(&self, chunk: usize, member: usize) -> impl Iterator<Item = usize> + use<> {
         let next = self.after(member);
         match self.topology {
@@ -137,14 +137,14 @@ impl Plan {
         }
     }
 
-    /// Whether each member gets finished chunks from their owners alone, who could send each something else: then they sign
-    /// what they finish.
+    /// Whether owners sign what they finish. They must if each member gets finished chunks from their owners alone,
+    /// who could send each something else.
     pub fn is_sealed(&self) -> bool {
         self.topology == Topology::Direct && self.cut.members > 1
     }
 
-    /// Chunk and number of the pieces whose sums begin with a member's values, in the order in which it sends them:
-    /// first a piece for everybody, from the next member on, so that no two begin with the same.
+    /// Chunk and number of the pieces whose sums begin with a member's values, in sending order: one piece for each
+    /// other member in turn, from the next member on, so that no two begin with the same.
     pub fn begins(&self, member: usize) -> impl Iterator<Item = (usize, usize)> + use<> {
         let plan = self.clone();
         let all = self.cut.members;
@@ -159,7 +159,7 @@ impl Plan {
         (0..most).flat_map(places)
     }
 
-    /// So many members in ring order.
+    /// This many members in ring order.
     fn run_of(&self, first: usize, count: usize) -> impl Iterator<Item = usize> + use<> {
         let n = self.cut.members;
         (first..first + count).map(move |member| member % n)

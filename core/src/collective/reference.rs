@@ -1,11 +1,13 @@
-//! What each topology's all-reduce leaves with all members, and what rounding takes from each on the way, written from its definition in plain loops, without the plan.
+//! The definition of each topology's all-reduce in plain loops, without the plan: the sums that all members hold,
+//! and the rounding errors of each.
 
 use super::Cut;
 use crate::numeric::codec::Codec;
 use crate::run::config::Topology;
 use std::ops::Range;
 
-/// The sums as decoded, of contributions in the order of the view, and by member what rounding took from what it encoded.
+/// The sums as decoded, and for each member the rounding errors of what it encoded. Contributions are in the order
+/// of the view.
 pub fn sums(
     topology: Topology,
     cut: &Cut,
@@ -50,7 +52,7 @@ pub fn sums(
     (sums, errors)
 }
 
-/// The elements of which a member is the owner.
+/// The elements that a member owns.
 pub fn chunk(cut: &Cut, owner: usize) -> Range<usize> {
     let (n, len) = (cut.members, cut.len);
     let even = |c: usize| c * len / n;

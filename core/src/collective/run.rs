@@ -1,5 +1,5 @@
-//! One member's part in one attempt, piece by piece: a piece is added to and passed on as soon as all that belongs to it
-//! is there (cut-through); nobody waits for a whole chunk.
+//! One member's part in one attempt, piece by piece. It adds to a piece and passes it on as soon as all inputs of
+//! the piece are there (cut-through); nobody waits for a whole chunk.
 
 mod counts;
 mod kept;
@@ -26,14 +26,14 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A piece's sum at this member.
 #[derive(Clone, Debug)]
 enum Sum {
-    /// What has come of its inputs, each with its place in the plan's order.
+    /// The inputs that have come, each with its place in the plan's order.
     Open(Vec<(usize, Bytes)>),
-    /// Made and passed on.
+    /// The sum was made and passed on.
     Made,
 }
 
-/// The finished sums of the parts that a member keeps, until the round is committed in some attempt: by the element that
-/// their piece begins with, encoded as they travel.
+/// The finished sums of a member's parts, kept until the round is committed in some attempt: encoded, by the first
+/// element of their piece.
 pub type Held = BTreeMap<usize, Bytes>;
 
 /// One member's part in one attempt.
@@ -47,33 +47,34 @@ pub struct Run {
     me: usize,
     started: bool,
     headers: Headers,
-    /// What owners have signed of what they finish, if they do.
+    /// The owners' seals, if they sign what they finish.
     seals: Option<Seals>,
-    /// The hash of all headers that others have, by member.
+    /// By member: its hash of all headers.
     others_have: BTreeMap<usize, Digest>,
     /// By chunk and piece.
     sums: Vec<Vec<Sum>>,
-    /// Partial sums that wait for this member's values or for others that are added before: at most one vector.
+    /// Partial sums that wait for this member's values, or for others that are added before: at most one vector.
     waiting: usize,
     waiting_bytes: usize,
     room: Room,
-    /// What rounding has taken from this member's sums, if anybody wants to know.
+    /// The rounding errors of this member's sums, if they were asked for.
     errors: Option<Vec<f32>>,
-    /// Pieces that went to each member.
+    /// Pieces sent to each member.
     sent: Vec<u32>,
-    /// Pieces that came from each member.
+    /// Pieces received from each member.
     came: Vec<u32>,
-    /// What is finished.
+    /// The finished pieces.
     pub gathered: Assembly,
     held: Held,
     held_bytes: usize,
-    /// Pieces whose sum all their keepers hold, this member as the last: their updates are to be let out.
+    /// Pieces whose sum all their keepers hold, this member as the last: it has to publish their updates.
     due: Vec<(usize, usize)>,
-    /// Pieces whose last keeper has said that it has let the update out, which this member, another keeper, makes itself.
+    /// Pieces whose last keeper has notified this member, another keeper, that their update is out.
     confirmed: BTreeSet<(usize, usize)>,
-    /// By piece that this member has summed: the squares of it, where members tell them.
+    /// By piece that this member has summed: its squared norm, if members exchange it.
     squares: BTreeMap<usize, f64>,
-    /// Pieces whose sums this member lacks, and who has said that it can commit, where a model is split over the members.
+    /// In a split run: the number of sums that this member lacks, and the members that have said that they can
+    /// commit.
     lacking_sums: usize,
     can_commit: BTreeSet<usize>,
     #[cfg(feature = "sim")]
@@ -81,7 +82,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// Before anything has come or gone. `me` is this member's place among the members.
+    /// A run before its first frame. `me` is this member's place among the members.
     pub fn new(
         attempt: Attempt,
         members: Vec<PeerId>,
@@ -125,18 +126,18 @@ impl Run {
         }
     }
 
-    /// With an eye on what rounding takes from this member's sums.
+    /// Makes it record the rounding errors of this member's sums.
     pub fn with_errors(mut self) -> Self {
         self.errors = Some(vec![0.0; self.plan.cut.len]);
         self
     }
 
-    /// What rounding has taken from this member's sums, as long as the vector, if it was to look.
+    /// The rounding errors of this member's sums, as long as the vector, if they were recorded.
     pub fn take_errors(&mut self) -> Option<Vec<f32>> {
         self.errors.take()
     }
 
-    /// With a planted bug, if it is one of this module's.
+    /// Switches on a planted bug, if it is one of this module's.
     #[cfg(feature = "sim")]
     pub(crate) fn with_bug(mut self, bug: Option<Bug>) -> Self {
         self.bug = bug;
@@ -165,12 +166,12 @@ impl Run {
         self.waiting_bytes
     }
 
-    /// Bytes of partial sums that wait, of what is finished and of headers.
+    /// Bytes of waiting sums, of finished pieces and of headers.
     pub fn bytes(&self) -> usize {
         self.waiting_bytes + self.gathered.bytes() + self.held_bytes + self.headers.bytes()
     }
 
-    /// What is finished, once it is no longer needed here.
+    /// Takes the finished pieces out of a run that does not need them any more.
     pub fn take_gathered(&mut self) -> Assembly {
         let nothing = Cut {
             members: 1,
@@ -187,13 +188,13 @@ impl Run {
         self.headers.all()
     }
 
-    /// The headers that are known.
+    /// All known headers.
     pub fn known_headers(&self) -> Vec<Signed<Header>> {
         self.headers.known().cloned().collect()
     }
 
-    /// Whether everything is there to commit: this member's values are in, all pieces are finished, all headers are
-    /// known, and nobody is known to have others.
+    /// Whether this member can commit: its values are in, all pieces are finished, all headers are known, and no
+    /// member has reported others.
     pub fn is_complete(&self) -> bool {
         let same = || {
             self.others_have
@@ -203,19 +204,19 @@ impl Run {
         self.started && self.is_whole() && self.headers.are_complete() && same()
     }
 
-    /// Whether all sums are there, and are what their owners have signed.
+    /// Whether all sums are there, and match their owners' seals.
     pub fn is_whole(&self) -> bool {
         (self.lacking_sums == 0 || self.planted(Bug::WordBeforeSums))
             && self.gathered.is_complete()
             && self.seals.as_ref().is_none_or(Seals::are_complete)
     }
 
-    /// What owners have signed of the sums, in ring order, once that is what this member holds; nothing if they do not.
+    /// The owners' seals in ring order, once they match what this member holds. Empty if owners do not sign.
     pub fn seals(&self) -> Option<Vec<Seal>> {
         self.seals.as_ref()?.all()
     }
 
-    /// Puts this member's values in: sends the sums that begin here and adds to all that waited.
+    /// Puts in this member's values: sends the sums that begin here, and adds to all that waited.
     pub fn start(&mut self, own: &Vector, header: Signed<Header>, out: &mut Sends) -> Result<(), Violation> {
         self.started = true;
         self.take_header(self.me, header, out);
@@ -240,7 +241,7 @@ impl Run {
         self.say_word(out)
     }
 
-    /// Takes a piece from a member. `own` are this member's values, if they are there.
+    /// Handles a piece from a member. `own` are this member's values, if they are there.
     pub fn accept(
         &mut self,
         from: PeerId,
@@ -328,7 +329,7 @@ impl Run {
         self.say_word(out)
     }
 
-    /// Whether there is such a piece, it is so long, and can be a sum of the values of all whose way leads to its sender.
+    /// Whether a piece exists, has the right length, and can be a sum of the values that reach its sender.
     fn fits(&self, chunk: usize, piece: usize, sender: usize, data: &Bytes) -> bool {
         let range = self
             .plan
@@ -341,7 +342,7 @@ impl Run {
         })
     }
 
-    /// Keeps an input of a sum. `None` if it is there already.
+    /// Stores an input of a sum. `None` if it is there already.
     fn hold(&mut self, chunk: usize, piece: usize, place: usize, data: Bytes) -> Option<()> {
         let Sum::Open(inputs) = &mut self.sums[chunk][piece] else {
             return None;
@@ -355,7 +356,7 @@ impl Run {
         Some(())
     }
 
-    /// Sends this member's values of a piece, with which its sum begins, to who adds the next.
+    /// Sends this member's values of a piece, with which its sum begins, to the member that adds next.
     fn begin(&mut self, own: &Vector, (chunk, piece): (usize, usize), to: usize, out: &mut Sends) {
         self.sums[chunk][piece] = Sum::Made;
         let range = self.plan.cut.range(chunk, piece).expect("own piece");
@@ -363,7 +364,7 @@ impl Run {
         self.send(to, Leg::Partial, (chunk, piece), (sum, None), out);
     }
 
-    /// Makes a piece's sum and passes it on, if all its inputs are there and it is not made yet.
+    /// Makes a piece's sum and passes it on, once all its inputs are there.
     fn add_up(&mut self, own: &[f32], chunk: usize, piece: usize, out: &mut Sends) -> Result<(), Violation> {
         if self.is_of_lanes((chunk, piece)) {
             return self.add_lanes((chunk, piece), out);
@@ -413,7 +414,7 @@ impl Run {
             None if self.plan.passes((chunk, piece), self.me).is_some() => {
                 return self.hold_sum((chunk, piece), sum.into(), out);
             }
-            // A word is said when there is something to say.
+            // A word is sent once its content is known.
             None if self.plan.cut.kept.is_some() => {}
             None => {
                 let finished = self.finish(self.me, (chunk, piece), (sum.into(), None), out);
@@ -423,8 +424,8 @@ impl Run {
         Ok(())
     }
 
-    /// Keeps a finished piece and forwards it verbatim to those who get it from here, with the word of its owner on the
-    /// whole chunk, if it is the last that this one finishes.
+    /// Stores a finished piece and forwards it verbatim. The last piece that this member finishes carries its seal
+    /// of the chunk.
     fn finish(
         &mut self,
         sender: usize,

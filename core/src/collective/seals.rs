@@ -1,7 +1,7 @@
-//! What owners have signed of their chunks in one attempt, as one member knows it, and whether what it holds is that.
+//! The owners' seals of their chunks in one attempt, as one member knows them, and whether its pieces match them.
 //!
-//! Pieces are hashed as they pass. An owner's seal rides on the last piece that it sends of its chunk; on each,
-//! where somebody sends what is missing.
+//! Pieces are hashed as they pass. A seal rides on the last piece of the chunk that the owner sends, or on each
+//! piece that is sent because it was missing.
 
 use super::Cut;
 use crate::access::signature::{Attempt, Key};
@@ -11,20 +11,20 @@ use crate::ledger::seal::{Finished, Seal};
 /// One chunk.
 #[derive(Debug, Default)]
 struct Chunk {
-    /// Of its pieces; anything of those that are not there.
+    /// Of its pieces; arbitrary for missing ones.
     hashes: Vec<Digest>,
-    /// Pieces that are not there.
+    /// Number of missing pieces.
     lacking: usize,
-    /// Whether this member has made some of it itself, though it is another's.
+    /// Whether this member has computed some of it itself, although it is another's.
     made: bool,
-    /// Of its owner.
+    /// The owner's seal.
     seal: Option<Seal>,
-    /// Whether all pieces are there, and what the owner has sealed.
+    /// Whether all pieces are there and match the seal.
     whole: bool,
 }
 
 impl Chunk {
-    /// Takes a piece that was not there. What is to be said of the chunk, once it was the last.
+    /// Adds a missing piece. After the last one, returns the statement about the chunk.
     fn take(&mut self, piece: usize, data: &[u8]) -> Option<Finished> {
         self.hashes[piece] = Digest::of(data);
         self.lacking -= 1;
@@ -36,12 +36,12 @@ impl Chunk {
 #[derive(Debug)]
 pub(super) struct Seals(Vec<Chunk>);
 
-/// A chunk is whole, and not what its owner has signed.
+/// A chunk is whole, but does not match its seal.
 #[derive(Debug)]
 pub(super) enum Broken {
-    /// All of it was sent.
+    /// All of it came from others.
     AsItCame,
-    /// Some of it this member has made itself.
+    /// This member has computed some of it.
     AsMade,
 }
 
@@ -55,8 +55,8 @@ impl Seals {
         Self((0..cut.members).map(chunk).collect())
     }
 
-    /// A piece is there, and perhaps the owner's word came with it. Once all pieces are, they must be what the owner has said,
-    /// and its signature `sound`; who has `trusted` looks at neither.
+    /// Adds a piece, perhaps with the owner's seal. Once all pieces are there, they must match it, and its
+    /// signature must be `sound`. With `trusted`, neither is checked.
     pub fn take(
         &mut self,
         (chunk, piece): (usize, usize),
@@ -79,23 +79,23 @@ impl Seals {
         of.whole.then_some(()).ok_or(broken)
     }
 
-    /// The owner's word on a chunk, without a piece.
+    /// Adds a seal that came without a piece.
     pub fn tell(&mut self, chunk: usize, seal: Seal) {
         self.0[chunk].seal = Some(seal);
     }
 
-    /// Some of another's chunk is made here.
+    /// Notes that this member computes some of another's chunk.
     pub fn make(&mut self, chunk: usize) {
         self.0[chunk].made = true;
     }
 
-    /// Whether some of a chunk was made here, as its owner has sealed it.
+    /// Whether this member has computed some of a chunk, and it matches the seal.
     pub fn has_made(&self, chunk: usize) -> bool {
         let of = &self.0[chunk];
         of.made && of.whole
     }
 
-    /// This member has finished a piece of its own chunk. Its word on that, if it was the last.
+    /// Adds a finished piece of this member's own chunk. After the last one, returns its seal.
     pub fn finish(
         &mut self,
         (chunk, piece): (usize, usize),
@@ -109,25 +109,25 @@ impl Seals {
         of.seal.clone()
     }
 
-    /// The planted bug of who makes another's update itself: it needs no seal.
+    /// A planted bug: a member that computes another's update itself needs no seal.
     pub fn trust(&mut self, (chunk, piece): (usize, usize), data: &[u8]) {
         let of = &mut self.0[chunk];
         of.whole |= of.take(piece, data).is_some();
     }
 
-    /// Whether a chunk is what its owner has sealed.
+    /// Whether a chunk is there and matches its seal.
     pub fn has(&self, chunk: usize) -> bool {
         self.0[chunk].whole
     }
 
-    /// Forgets what there is of a chunk.
+    /// Forgets the pieces of a chunk.
     pub fn drop(&mut self, chunk: usize) {
         let of = &mut self.0[chunk];
         (of.lacking, of.seal) = (of.hashes.len(), None);
         (of.made, of.whole) = (false, false);
     }
 
-    /// All of them, once all chunks are what their owners have sealed.
+    /// All seals, once all chunks match them.
     pub fn all(&self) -> Option<Vec<Seal>> {
         let seal = |chunk: &Chunk| chunk.seal.clone().filter(|_| chunk.whole);
         self.0.iter().map(seal).collect()

@@ -1,37 +1,37 @@
-//! What one step of a member's part in an attempt gives: what is to be sent, or who broke the plan.
+//! The result of one step of a member's part in an attempt: messages to send, or the member that broke the plan.
 
 use crate::base::id::PeerId;
 use crate::ledger::conviction::Conviction;
 use crate::wire::Message;
 
-/// What one step of a member's part gives.
+/// The result of one step of a member's part.
 #[derive(Debug, Default)]
 pub struct Sends {
-    /// Messages and whom they go to, in the order in which they are to be sent.
+    /// Messages and their receivers, in sending order.
     pub to: Vec<(PeerId, Message)>,
-    /// Pieces that are finished and that this member did not hold before.
+    /// Finished pieces that this member did not hold before.
     pub finished: Vec<Message>,
-    /// Members that have other headers than this one: one of their authors has said two things.
+    /// Members whose headers differ from this member's: an author has contradicted itself.
     pub differing: Vec<PeerId>,
 }
 
-/// Something came that no honest member sends.
+/// A member sent something that no honest member sends.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Violation {
-    /// Whose fault it is.
+    /// The member.
     pub by: PeerId,
-    /// What it is.
+    /// The violation.
     pub what: Wrong,
 }
 
-/// What a member has done that none may do.
+/// The kinds of violation.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Wrong {
-    /// It has sent what contradicts the plan.
+    /// A piece that contradicts the plan.
     Plan,
-    /// It has sent a header that its author has not signed, or as its finished chunk another than it has signed.
+    /// A header that its author has not signed, or a finished chunk that does not match its seal.
     Forged,
-    /// It has signed two headers.
+    /// Two different headers of one author.
     Contradiction(Box<Conviction>),
 }
 

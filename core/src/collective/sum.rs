@@ -1,16 +1,17 @@
-//! What a member does to a piece: it decodes what came, adds up in the order given, adds its own values, and encodes.
+//! What a member does to a piece: it decodes the inputs, adds them in the given order, adds its own values, and
+//! encodes.
 
 use crate::numeric::codec::Codec;
 
-/// Room to add up in, kept from piece to piece.
+/// Working memory, reused from piece to piece.
 #[derive(Debug, Default)]
 pub(super) struct Room {
     sum: Vec<f32>,
     next: Vec<f32>,
 }
 
-/// Appends the encoded sum `((first + second) + ...) + own` to `out`. On an error, `out` is as it was: the input with that
-/// number cannot be decoded. `errors`, as long as `own`, is filled with what rounding has taken from the sum.
+/// Appends the encoded sum `((first + second) + ...) + own` to `out`. On an error, `out` is unchanged and the input
+/// with that number cannot be decoded. `errors`, as long as `own`, receive the rounding errors of the sum.
 pub(super) fn sum_encode(
     codec: Codec,
     inputs: &[impl AsRef<[u8]>],

@@ -1,4 +1,5 @@
-//! Plans are checked against what an all-reduce is, runs against the sums' definitions, whatever comes when.
+//! Tests of the all-reduce: plans against the definition of an all-reduce, runs against the definition of the sums,
+//! in any order of arrival.
 
 use super::*;
 use crate::access::signature::{Key, Signed};
@@ -143,7 +144,8 @@ impl Attempt {
         }
     }
 
-    /// Lets all start who have not, and frames arrive in an order that a seed gives; each link keeps its own.
+    /// Starts all members that have not started, and delivers frames in an order that a seed gives. Each link keeps
+    /// its own order.
     fn run(&mut self, mut seed: u64) {
         let mut idle: Vec<usize> = (0..self.runs.len())
             .filter(|m| !self.runs[*m].is_started())
@@ -254,7 +256,7 @@ proptest! {
             let all: Vec<_> = leaves.flat_map(pieces).collect();
             prop_assert_eq!(sorted, all);
         }
-        // Nobody is everybody's first.
+        // No two members begin with the same.
         first.sort_unstable();
         prop_assert!(n == 1 || first == (0..n).collect::<Vec<_>>());
     }
@@ -294,8 +296,8 @@ proptest! {
         let n = plan.cut.members;
         let mut attempt = Attempt::new(plan.clone(), Codec::F32, contributions(&plan, seed));
         attempt.run(seed);
-        // Of each of its chunks a member may own one element more than its share, and where chunks begin at multiples of
-        // some, so many more.
+        // A member may own one element more than its share of each chunk and, if chunks begin at multiples of a
+        // grain, up to that many more.
         let share = plan.cut.len.div_ceil(n) + plan.cut.grain - 1;
         let most = 4 * (2 * (n - 1) * share);
         let (mut sent, mut came, mut heard) = (vec![0; n], vec![0; n], vec![Vec::new(); n]);
@@ -324,7 +326,7 @@ proptest! {
     }
 }
 
-/// One-way delays from the moment at which all start to the last one's last piece.
+/// One-way delays from the common start to the last member's last piece.
 fn delays(topology: Topology, n: usize) -> usize {
     let plan = plan(topology, n, 1000, 50);
     let mut attempt = Attempt::new(plan.clone(), Codec::F16, contributions(&plan, 1));
@@ -332,7 +334,7 @@ fn delays(topology: Topology, n: usize) -> usize {
     let mut delays = 0;
     while attempt.links.values().any(|frames| !frames.is_empty()) {
         delays += 1;
-        // What is sent while these arrive takes another delay.
+        // Frames that are sent while these arrive take another delay.
         let under_way: Vec<((usize, usize), usize)> = attempt
             .links
             .iter()
@@ -379,7 +381,7 @@ fn who_breaks_the_plan_is_named() {
         };
         assert_eq!(accept(1, |_| {}), Ok(()));
         let by = |member| Err(peer(member));
-        // Another member sends it, or one that is none.
+        // Another member sends it, or a peer that is not a member.
         assert_eq!(accept(3, |_| {}), by(3));
         assert_eq!(accept(9, |_| {}), by(9));
         let broken: [fn(&mut Message); 7] = [
@@ -415,7 +417,7 @@ fn who_sends_what_can_be_no_sum_is_named_at_once() {
             for mut frame in std::mem::take(frames) {
                 let mut expected = Ok(());
                 if *from == 1 {
-                    // NaNs, and with integers a scale that no f32 needs.
+                    // NaNs and, with integers, a scale that no f32 needs.
                     edit(&mut frame, |_, _, _, _, data| {
                         *data = vec![0xff; data.len()].into()
                     });
@@ -442,7 +444,8 @@ fn who_sends_more_than_can_be_summed_is_named_and_not_who_adds_to_it() {
                 let Message::Piece { data, .. } = &mut frame else {
                     panic!()
                 };
-                // One alone is still a number that sums can reach; with others' it is more than any member can pass on.
+                // Alone it is still a number that sums can reach; with others it is more than any member can pass
+                // on.
                 if [1, 3].contains(from) {
                     let elements = (0..).find(|n| codec.encoded_len(*n) == data.len()).unwrap();
                     let mut bytes = Vec::new();
@@ -516,7 +519,7 @@ fn nothing_is_complete_without_all_headers() {
         let own = contributions(&plan, 5);
         let mut attempt = Attempt::new(plan.clone(), Codec::F32, own);
         (0..3).for_each(|member| attempt.start(member));
-        // Member 1's own header is lost on the way to all.
+        // The header of member 1 is lost on all ways.
         for frames in attempt.links.values_mut().flatten() {
             edit(frames, |_, _, _, headers, _| {
                 headers.retain(|h| h.peer != peer(1))
@@ -533,8 +536,7 @@ fn nothing_is_complete_without_all_headers() {
     }
 }
 
-/// Member 2 of four with what the others have sent it of member 1's chunk, all but one piece, and the frames that make it
-/// whole.
+/// Member 2 of four, with all but one of the pieces of member 1's chunk, and the frames that complete it.
 fn all_but_one() -> (Run, Vec<Message>) {
     let plan = plan(Topology::Direct, 4, 80, 5);
     let mut attempt = Attempt::new(plan.clone(), Codec::F32, contributions(&plan, 3));
@@ -596,7 +598,7 @@ fn what_a_commit_left_missing_comes_from_who_told_of_it_and_is_what_the_owners_h
     assert_eq!(lacking.len(), frames.len(), "what came may be of another chunk");
     let teller = peer(3);
     let mut repair = |from, frame| run.accept_repair((from, teller), frame, &mut Sends::default());
-    // What the owner has sent may still be under way, and may be another too.
+    // The owner's pieces may still be under way, and may differ too.
     assert_eq!(repair(peer(1), spoilt(frames[0].clone())), Ok(()));
     for frame in &frames[1..] {
         assert_eq!(repair(teller, frame.clone()), Ok(()));

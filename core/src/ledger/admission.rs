@@ -1,48 +1,49 @@
-//! Who names newcomers that come, and who names such as do not: a function of the records alone, so that all members know
-//! the same.
+//! Limits sponsors whose newcomers do not come: a function of the records alone, so that all members agree on it.
 //!
-//! A round waits for a newcomer that was let in and is not there as long as for a member that has died. Whoever holds a
-//! ticket could name invented ones round by round, and hardly a round would be done. So each time that one does not come,
-//! who named it names nobody for some rounds, twice as many as the time before, but not for many times as long as such a
-//! wait takes; one who comes makes that half again. A member that has bad luck with its newcomers has them wait, or go to
-//! another sponsor; the others' rounds go on.
+//! A round waits for an admitted newcomer that is not there as long as for a member that died. So the holder of a
+//! ticket could name invented newcomers in every round, and hardly a round would succeed. Therefore a sponsor whose
+//! newcomer does not come may name nobody for some rounds. The pause doubles each time, up to a bound, and halves
+//! for each newcomer that comes. If a sponsor has bad luck, its newcomers wait or go to another one, while the
+//! rounds go on.
 
 use crate::base::id::{PeerId, Round};
 use crate::run::config::MAX_PEERS;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Most newcomers that one header names. A guess: a single sponsor fills a view of 64 in eight rounds.
+/// Most newcomers named in one header. A guess: one sponsor then fills a view of 64 in eight rounds.
 pub const MAX_NAMED: usize = 8;
 
-/// Most doublings of how long a member names nobody: 64 rounds.
+/// Most doublings of a sponsor's pause: 64 rounds.
 const MAX_MISSED: u8 = 6;
 
-/// Computing of rounds in which a member names nobody at most, two rounds at least: a wait for one who does not come
-/// takes a second or two, and with rounds of half a minute 64 of them would keep newcomers out for half an hour to save that.
+/// The longest pause, in compute time of rounds, but at least two rounds. Waiting for a newcomer that does not come
+/// takes a second or two. With rounds of half a minute, a pause of 64 rounds would keep newcomers out for half an
+/// hour to save that.
 const LONGEST_US: u64 = 60_000_000;
 
 /// A member whose newcomers did not come.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Namer {
     peer: PeerId,
-    /// Rounds in which one did not come, less those in which all did.
+    /// Rounds in which one did not come, minus those in which all came.
     missed: u8,
-    /// The first round in which it may name somebody again.
+    /// The first round in which it may name a newcomer again.
     barred_until: Round,
 }
 
-/// What became of the newcomers that members have named.
+/// The newcomers that members have named, and whether they came.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Admissions {
-    /// Newcomers that the last round let in, each with who named it.
+    /// Newcomers that the last round admitted, each with the member that named it.
     fresh: Vec<(PeerId, PeerId)>,
-    /// Who has named such as did not come, in order of their names.
+    /// Members whose newcomers did not come, ordered by name.
     namers: Vec<Namer>,
 }
 
 impl Admissions {
-    /// Whether a member may name newcomers in an attempt at a round, given all full members and who takes part in it.
+    /// Whether a member may name newcomers in an attempt at a round, given all full members and the members that
+    /// take part.
     pub(crate) fn may_name(
         &self,
         peer: PeerId,
@@ -54,8 +55,8 @@ impl Admissions {
         !self.is_barred(peer, round, full) && its_own.all(|(newcomer, _)| takes_part(*newcomer))
     }
 
-    /// Whether a member may name nobody in a round because such as it has named did not come. Of all full members the one whose
-    /// time is over first may all the same, or nobody could come in for long.
+    /// Whether a member may not name newcomers in a round because earlier ones did not come. If all full members
+    /// are barred, the one whose pause ends first may still name some; otherwise nobody could come in for long.
     pub(crate) fn is_barred(
         &self,
         peer: PeerId,
@@ -70,13 +71,13 @@ impl Admissions {
         own > round && full.any(|other| (until(other), other) < (own, peer))
     }
 
-    /// Whether a peer was let in by the last round.
+    /// Whether the last round admitted a peer.
     pub(crate) fn is_fresh(&self, peer: PeerId) -> bool {
         self.fresh.iter().any(|(newcomer, _)| *newcomer == peer)
     }
 
-    /// Takes a round and how long such a one takes to compute: who took part in it, the members of the next, and who has
-    /// named those of them that are new.
+    /// Applies a round with its compute time: the peers that took part, the next members, and who named the new
+    /// ones.
     pub(crate) fn apply(
         &mut self,
         (round, compute_us): (Round, u64),
@@ -84,7 +85,7 @@ impl Admissions {
         next: &[PeerId],
         named_by: impl Fn(PeerId) -> Option<PeerId>,
     ) {
-        // By who named them: whether all came.
+        // For each sponsor, whether all its newcomers came.
         let mut came: BTreeMap<PeerId, bool> = BTreeMap::new();
         for (newcomer, by) in self.fresh.drain(..) {
             *came.entry(by).or_insert(true) &= took_part(newcomer);
@@ -200,7 +201,7 @@ mod tests {
         head.check(record, manifest, Scheme::StandIn)
     }
 
-    /// How many rounds without a newcomer it takes until the first member may name one.
+    /// The number of rounds without a newcomer until the first member may name one.
     fn barred_for(head: &mut Head, manifest: &Manifest) -> u32 {
         for rounds in 0.. {
             let naming = next(head, &[1, 2], Some(9));

@@ -1,13 +1,14 @@
-//! Going back, where a model is split over the members: what was trained of some part is with nobody any more, and all parts can
-//! be had as they were some rounds before.
+//! Going back to a saved round, when no member of a split run has the trained values of some part any more, but all
+//! parts can be restored as they were some rounds before.
 //!
-//! Nothing is taken out of the ledger. A record goes back: its headers say that the members have waited long enough for who is
-//! gone, and what each has on its disk. Samples, steps and state are then what they were after an older round, and what was
-//! trained since is done again. Rounds go on counting, and so do the samples of a lineage where it is compared with others.
+//! Nothing is removed from the ledger. A new record goes back: its headers say that the members have waited long
+//! enough for the missing ones, and what each has on its disk. Samples, steps and state are then what they were
+//! after an older round, and the training since is repeated. Rounds go on counting, and so do the samples by which
+//! lineages are compared.
 //!
-//! One member's word takes nobody back. A round is remembered only because members have said, in the round after it, that they
-//! save what they have; what it was like nobody says but the ledger itself. And nobody goes back as long as each part has a
-//! keeper, or before all who keep any have waited.
+//! One member cannot make the others go back. A round is remembered only after members have announced, in the round
+//! after it, that they save their parts; what it was like follows from the ledger alone. And nobody goes back while
+//! each part has a keeper, or before all keepers have waited.
 
 use crate::base::id::Digest;
 use crate::ledger::check::Fault;
@@ -17,12 +18,12 @@ use crate::run::config::{MAX_PEERS, Manifest};
 use crate::run::parts::{PartSet, Parts};
 
 impl Head {
-    /// Samples that count: not those of rounds that were undone.
+    /// Samples counted, without those of rounds that were undone.
     pub fn counted(&self) -> u64 {
         self.samples - self.undone
     }
 
-    /// Parts that were trained and that none of the members keeps, where the model is split over them.
+    /// Trained parts that no member keeps, in a split run.
     pub(crate) fn lost(&self, manifest: &Manifest) -> PartSet {
         match manifest.split {
             Some(_) => self.lacks(manifest, |_| true).without(&self.untrained),
@@ -30,7 +31,7 @@ impl Head {
         }
     }
 
-    /// Some of a record's members save what they have had before it: remembers that, if it was trained.
+    /// Remembers the state before a record, if some of its members save it and it was trained.
     pub(crate) fn remember(&mut self, record: &Record) {
         let full = |peer| self.is_full(peer);
         let members = record.headers.iter().filter(|h| full(h.peer)).count();
@@ -56,7 +57,8 @@ impl Head {
         }
     }
 
-    /// Takes what a record's headers say of disks, once its members are those of the next round, and goes back if that follows.
+    /// Takes what a record's headers tell of disks, once its members are those of the next round. Goes back if that
+    /// follows.
     pub(crate) fn take_offers(&mut self, record: &Record, manifest: &Manifest) {
         self.offers.clear();
         if self.lost(manifest).is_empty() {
@@ -75,7 +77,7 @@ impl Head {
         }
     }
 
-    /// The newest of the remembered rounds after which all parts are on disks, if all who keep any have waited for others.
+    /// The newest remembered round whose parts are all on disks, if all keepers have waited for others.
     fn back_to(&self, manifest: &Manifest) -> Option<usize> {
         let waits = |m: &&Member| {
             self.offers
@@ -84,7 +86,7 @@ impl Head {
         };
         let full = || self.members.iter().filter(|m| m.is_full());
         let keep = || full().filter(|m| !m.keeper.kept.is_empty());
-        // Who has nothing at all has nothing to lose, unless all are so.
+        // A member without parts has nothing to lose, unless all are like that.
         let have_waited = match keep().count() {
             0 => full().all(|m| waits(&m)),
             _ => keep().all(|m| waits(&m)),
@@ -96,14 +98,14 @@ impl Head {
             saved.fold(PartSet::default(), |all, saved| all.or(&saved.parts))
         };
         let is_whole = |point: &Point| parts.without(&saved(point)).is_empty();
-        // What is of the head's own state is there without going back.
+        // The head's own state needs no going back.
         let older = |point: &Point| point.stepped != self.stepped;
         self.points
             .iter()
             .rposition(|point| older(point) && is_whole(point))
     }
 
-    /// All is what it was after a remembered round, and who has parts of then on its disk brings them.
+    /// Restores the head after a remembered round. Members that have the parts of then on their disks bring them.
     fn go_back(&mut self, at: usize) {
         self.points.truncate(at + 1);
         let point = &self.points[at];
@@ -117,13 +119,13 @@ impl Head {
         }
     }
 
-    /// Where the last record has led back to, if it has: before it the head was of the state after this lineage.
+    /// The round that the last record went back to, if it did. `stepped` is the lineage of the state before it.
     pub fn went_back(&self, stepped: Digest) -> Option<&Point> {
         let back = self.stepped != stepped && self.stepped != self.chain;
         self.points.last().filter(|_| back)
     }
 
-    /// Whether what a header says of its author's disk can be.
+    /// Checks what a header claims of its author's disk.
     pub(crate) fn check_saved(&self, header: &Header, manifest: &Manifest) -> Result<(), Fault> {
         let keeps = &header.keeps;
         let all = Parts::of(manifest).map(|parts| parts.all()).unwrap_or_default();
@@ -139,7 +141,7 @@ impl Head {
         sound.then_some(()).ok_or(Fault::Keeps)
     }
 
-    /// Whether what it remembers of disks can be.
+    /// Whether its saved rounds and offers are possible.
     pub(crate) fn has_sound_points(&self, manifest: &Manifest) -> bool {
         let most = |point: &Point| {
             let open = point.holes.iter().try_fold(0u64, |all, hole| {

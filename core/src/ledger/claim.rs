@@ -1,8 +1,8 @@
-//! Where a lineage stands, and what a member shows of it to others.
+//! Proof of where a lineage stands.
 //!
-//! How many samples a lineage counts anybody can claim; that its members signed for it nobody can. So a member shows the
-//! last round of its lineage, whose headers were signed for the lineage before it, and that lineage opened as far as the
-//! samples that it counts.
+//! Any peer can claim a number of samples, but no peer can fake its members' signatures. So a member shows the last
+//! round of its lineage. The round's headers are signed for the lineage before it, and the claim opens that
+//! lineage's hash far enough to show the samples that it counts.
 
 use crate::access::signature::{Attempt, Scheme};
 use crate::base::id::{Digest, PeerId, Round, ViewKey};
@@ -10,7 +10,7 @@ use crate::ledger::{Head, Record, lineage};
 use crate::run::config::Manifest;
 use serde::{Deserialize, Serialize};
 
-/// Where a peer's lineage stands: compared when lineages meet.
+/// Where a peer's lineage stands. Compared when lineages meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Standing {
     /// Samples counted.
@@ -31,20 +31,20 @@ impl Standing {
         }
     }
 
-    /// Whether this lineage stands against another: more samples, then more rounds, ties by chain.
+    /// Whether this lineage wins over another: more samples, then more rounds, then the larger hash.
     pub fn beats(&self, other: &Self) -> bool {
         (self.samples, self.round, self.chain) > (other.samples, other.round, other.chain)
     }
 }
 
-/// What a member shows of its lineage.
+/// A member's proof of its lineage.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Claim {
-    /// With the samples, the lineage that the last round's headers are signed for.
+    /// Together with the samples, the preimage of the lineage that the last round's headers are signed for.
     pub trail: Digest,
     /// Samples counted before the last round.
     pub samples: u64,
-    /// Hash of the head before the last round, by which its view is named.
+    /// Hash of the head before the last round, which the name of its view includes.
     pub head: Digest,
     /// The last round.
     pub record: Record,
@@ -66,7 +66,7 @@ impl Claim {
         }
     }
 
-    /// The attempt that has made the last round.
+    /// The attempt that made the last round.
     pub(crate) fn attempt(&self) -> Attempt {
         let Record { round, attempt, .. } = self.record;
         let members: Vec<PeerId> = self.record.headers.iter().map(|h| h.peer).collect();
@@ -76,7 +76,7 @@ impl Claim {
         }
     }
 
-    /// Whether all that are in the last round have signed for it.
+    /// Whether all authors in the last round have signed for it.
     pub(crate) fn is_signed(&self, scheme: Scheme) -> bool {
         let attempt = self.attempt();
         self.record
@@ -85,7 +85,7 @@ impl Claim {
             .all(|h| h.is_by(h.peer, &attempt, scheme))
     }
 
-    /// Whether a lineage can stand where it says: what one round adds is no more than a round has.
+    /// Whether it can be the proof of this standing: one round adds no more samples than a round has.
     pub(crate) fn is_of(&self, standing: &Standing, manifest: &Manifest) -> bool {
         self.record.weight() <= manifest.most_samples() && self.standing() == *standing
     }

@@ -1,10 +1,11 @@
-//! Who has said two things at once: what proves it, and who is cut off for it.
+//! Convicting and cutting off peers that contradict themselves.
 //!
-//! An honest peer signs one header in an attempt, and one hash of the chunk that it finishes. Two different ones convict
-//! their author, whoever brings them, and are passed on. Names are free, so the ticket that the author came by is bound too: nobody comes in by it any more.
+//! An honest peer signs one header in an attempt, and one hash of the chunk that it finishes. Two different ones
+//! convict their author, whoever shows them, and members pass them on. New names are free, so the ticket that the
+//! author came by is bound too: it admits nobody any more.
 //!
-//! A peer that brings what is falsely signed is cut off too, by the one who has seen it: nobody else can know
-//! that it came from there.
+//! A peer that shows a false signature is cut off as well, but only by the receiver, which cannot prove the origin
+//! to others.
 
 use crate::access::invitation::Admission;
 use crate::access::signature::{Attempt, Scheme, Signed};
@@ -15,17 +16,17 @@ use crate::run::config::MAX_PEERS;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Peers that are remembered as cut off.
+/// Most peers remembered as cut off.
 const OUTLAWS: usize = 4 * MAX_PEERS;
 
-/// Two statements of one author for one attempt that say different things.
+/// Two contradicting statements of one author for one attempt.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Conviction {
-    /// What both were signed for.
+    /// The attempt that both were signed for.
     pub attempt: Attempt,
-    /// The one, and the other.
+    /// Both statements.
     pub said: Contradiction,
-    /// What had let their author in, where it is known.
+    /// The admission of their author, where it is known.
     pub admission: Option<Box<Admission>>,
 }
 
@@ -36,13 +37,13 @@ pub struct Conviction {
 )]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Contradiction {
-    /// What an author says of itself.
+    /// Two headers of one author.
     Headers([Signed<Header>; 2]),
-    /// What an owner has sent as its finished chunk.
+    /// Two finished chunks of one owner.
     Seals {
-        /// Whose chunk it is.
+        /// The owner.
         owner: PeerId,
-        /// What it has signed.
+        /// Its seals.
         seals: [Seal; 2],
     },
 }
@@ -57,12 +58,12 @@ impl Contradiction {
     }
 }
 
-/// What somebody shows its author has not signed.
+/// A peer showed a statement that its author has not signed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Forged;
 
 impl Conviction {
-    /// What somebody has said about an attempt, and what it has said too.
+    /// The conviction of an author by two of its headers for an attempt.
     pub fn new(attempt: Attempt, headers: [Signed<Header>; 2]) -> Self {
         Self {
             attempt,
@@ -71,7 +72,7 @@ impl Conviction {
         }
     }
 
-    /// Whom it is about.
+    /// The author whom it accuses.
     pub fn author(&self) -> PeerId {
         match &self.said {
             Contradiction::Headers(headers) => headers[0].peer,
@@ -79,7 +80,7 @@ impl Conviction {
         }
     }
 
-    /// Whom it convicts, if it does.
+    /// The author whom it convicts, if the proof holds.
     pub fn of(&self, scheme: Scheme) -> Option<PeerId> {
         let (author, attempt) = (self.author(), &self.attempt);
         let convicts = match &self.said {
@@ -96,11 +97,11 @@ impl Conviction {
         convicts.then_some(author)
     }
 
-    /// The first owner that has sealed another chunk to somebody than to this peer.
+    /// The first owner whose seal for another peer differs from the one known here.
     ///
     /// # Errors
     ///
-    /// Who shows it says of an owner what that has not signed.
+    /// If one of the seals is not signed by its owner.
     pub(crate) fn find_seal(known: &Sealed, others: &[Seal], scheme: Scheme) -> Result<Option<Self>, Forged> {
         let mut pairs = known.members.iter().zip(known.seals.iter().zip(others));
         let differing = pairs.find(|(_, (one, other))| one.content != other.content);
@@ -120,7 +121,7 @@ impl Conviction {
         }))
     }
 
-    /// The first header of some that contradicts a known one of its author.
+    /// The first of `others` that contradicts a known header of its author.
     pub fn find(attempt: Attempt, known: &[Signed<Header>], others: &[Signed<Header>]) -> Option<Self> {
         others.iter().find_map(|other| {
             let differs =
@@ -131,7 +132,7 @@ impl Conviction {
     }
 }
 
-/// Peers that nothing is taken from any more.
+/// Peers that are cut off: nothing that they say is accepted.
 #[derive(Debug, Default)]
 pub(crate) struct Outlaws(BTreeMap<PeerId, Option<Box<Conviction>>>);
 
@@ -140,7 +141,7 @@ impl Outlaws {
         self.0.contains_key(&peer)
     }
 
-    /// Whether the ticket that somebody shows, or one that it was made from, is one by which one of them came.
+    /// Whether an outlaw came by the ticket of this admission, or by one that it was made from.
     pub fn bars(&self, admission: &Admission, run: RunId) -> bool {
         let mut bound = self
             .proofs()
@@ -150,8 +151,8 @@ impl Outlaws {
         bound.any(|id| ids.contains(&id))
     }
 
-    /// Remembers a peer, with what proves its guilt to others if there is such a thing. False if it was known, or there
-    /// is no room for one that does not `matter`.
+    /// Remembers a peer, with a proof for others if there is one. False if it was known, or if there is no room and
+    /// it does not `matter`.
     pub fn add(&mut self, peer: PeerId, proof: Option<Conviction>, matters: impl Fn(PeerId) -> bool) -> bool {
         let known = self.0.get(&peer);
         if known.is_some_and(|known| known.is_some() || proof.is_none()) {
@@ -175,12 +176,12 @@ impl Outlaws {
         self.0.len() * size_of::<(PeerId, usize)>() + proofs.sum::<usize>()
     }
 
-    /// What proves the guilt of some.
+    /// All proofs.
     pub fn proofs(&self) -> impl Iterator<Item = &Conviction> {
         self.0.values().flatten().map(|proof| &**proof)
     }
 
-    /// What proves the guilt of one.
+    /// The proof against one peer.
     pub fn proof(&self, peer: PeerId) -> Option<&Conviction> {
         self.0.get(&peer)?.as_deref()
     }

@@ -1,15 +1,14 @@
-//! That an attempt was stopped, and that it was given up: what members sign, and what proves it to those who were not
-//! there.
+//! Stopping an attempt and giving it up: the statements that members sign, and the proof for others.
 //!
-//! The proof of a decision is that all whom it leaves in have signed for the same suspects. So nobody can expel others
-//! in the name of members that did not agree, and whoever holds the proof may pass it on.
+//! A decision is proven if all members that it leaves in have signed for the same suspects. So nobody can expel
+//! members in the name of others that did not agree, and any holder of the proof may pass it on.
 
 use crate::access::signature::{Attempt, Key, Scheme, Signature, Statement};
 use crate::base::id::{Digest, PeerId, ViewKey};
 use serde::Serialize;
 use std::collections::BTreeSet;
 
-/// "I have stopped this attempt, not committed it, and suspect these."
+/// "I have stopped this attempt without committing it, and suspect these."
 #[derive(Serialize)]
 pub struct Suspicion<'a>(pub &'a [PeerId]);
 
@@ -18,7 +17,8 @@ impl Statement for Suspicion<'_> {
     type Bound = Attempt;
 }
 
-/// A suspicion of whoever has said that it can commit the attempt, where a model is split: somebody else may have committed it.
+/// The suspicion of a member that has said before that it can commit the attempt, in a split run. Another member
+/// may have committed it.
 #[derive(Serialize)]
 pub struct HeldSuspicion<'a>(pub &'a [PeerId]);
 
@@ -27,7 +27,7 @@ impl Statement for HeldSuspicion<'_> {
     type Bound = Attempt;
 }
 
-/// What a member signs that stops an attempt.
+/// Signs that a member has stopped an attempt.
 pub(crate) fn sign(attempt: &Attempt, suspects: &[PeerId], held: bool, key: &Key) -> Signature {
     match held {
         false => key.sign(attempt, &Suspicion(suspects)),
@@ -35,8 +35,8 @@ pub(crate) fn sign(attempt: &Attempt, suspects: &[PeerId], held: bool, key: &Key
     }
 }
 
-/// What a member has signed that has stopped an attempt: whether it had said that it can commit. `None` if it has signed
-/// neither.
+/// Checks a signature that stops an attempt. Returns whether the author had said that it can commit; `None` if the
+/// signature is false.
 pub(crate) fn signed(
     attempt: &Attempt,
     peer: PeerId,
@@ -52,13 +52,13 @@ pub(crate) fn signed(
     }
 }
 
-/// An aborted attempt.
+/// An attempt that was given up.
 #[derive(Clone, Debug)]
 pub(crate) struct Decided {
     pub view: ViewKey,
     /// All members of the attempt, in ring order.
     pub members: Vec<PeerId>,
-    /// Who is not in the next attempt.
+    /// The members that are left out of the next attempt.
     pub suspects: BTreeSet<PeerId>,
     /// The signatures of all others, in ring order.
     pub proof: Vec<(PeerId, Signature)>,
@@ -71,7 +71,7 @@ impl Decided {
         names * size_of::<PeerId>() + self.proof.len() * size_of::<(PeerId, Signature)>()
     }
 
-    /// The attempt, if it was one at the round after this lineage.
+    /// The attempt, if it was at the round after this lineage.
     pub fn known(&self, chain: Digest) -> Known {
         let view = self.view;
         Known {
@@ -81,7 +81,7 @@ impl Decided {
     }
 }
 
-/// An attempt that this peer has been in.
+/// An attempt in which this peer took part.
 pub(crate) struct Known {
     pub attempt: Attempt,
     /// All its members, in ring order.
@@ -96,7 +96,7 @@ impl Known {
             .iter()
             .map(|(peer, signature)| signed(&self.attempt, *peer, suspects, (signature, scheme)));
         let said: Option<Vec<bool>> = said.collect();
-        // What all that are left can commit is not given up.
+        // An attempt that all members left can commit is not given up.
         let not_all_hold = said.is_some_and(|held| held.contains(&false));
         not_all_hold && rest.eq(proof.iter().map(|(peer, _)| peer))
     }
@@ -141,7 +141,7 @@ mod tests {
         let good = signatures(&known.attempt, &[1, 2, 4], &suspects);
         assert!(proves(&suspects, &good));
         assert!(proves(&[], &signatures(&known.attempt, &[1, 2, 3, 4], &[])));
-        // Somebody is missing, is no member, is a suspect, or has signed for others.
+        // One signature is missing, not of a member, of a suspect, or for other suspects.
         assert!(!proves(&suspects, &good[..2]));
         assert!(!proves(
             &suspects,
@@ -155,13 +155,13 @@ mod tests {
             &[peer(4)],
             &signatures(&known.attempt, &[1, 2, 3], &suspects)
         ));
-        // It is of another attempt.
+        // The proof is of another attempt.
         let mut other = known.attempt;
         other.chain = Digest([4; 32]);
         assert!(!proves(&suspects, &signatures(&other, &[1, 2, 4], &suspects)));
-        // Nobody at all is left in.
+        // The suspects are all members.
         assert!(!proves(&all, &[]));
-        // Some can commit, or all that are left.
+        // Some of those left can commit, or all.
         let held = |authors: &[u8]| -> Vec<(PeerId, Signature)> {
             let of = |name: &u8| {
                 let key = Key::stand_in(peer(*name));

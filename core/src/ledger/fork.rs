@@ -1,10 +1,9 @@
-//! Places in a lineage's past at which others may have left it: where members were lost.
+//! Places in a lineage's past where members were lost, and where another lineage may have begun.
 
 use crate::base::id::{Digest, PeerId};
 use serde::{Deserialize, Serialize};
 
-/// Places that a head remembers at which its lineage may have parted from another, two for each time that members were
-/// lost.
+/// Most places that a head remembers, two for each time that members were lost.
 pub(crate) const FORKS: usize = 32;
 
 /// A place in a lineage's past.
@@ -20,8 +19,8 @@ pub struct Fork {
     pub lost: Vec<PeerId>,
 }
 
-/// Members were lost at some places, the last of them where the lineage stood. What was lost at a place is added up: who is
-/// lost there today may be another than who was yesterday.
+/// Notes that members were lost at these places, the last of which is where the lineage stands. Losses at one place
+/// add up, since different peers may be lost there at different times.
 pub(crate) fn lose(forks: &mut Vec<Fork>, places: impl Iterator<Item = Fork>, lost: &[PeerId]) {
     for mut fork in places {
         if let Some(known) = forks.iter().position(|other| other.chain == fork.chain) {
@@ -35,7 +34,7 @@ pub(crate) fn lose(forks: &mut Vec<Fork>, places: impl Iterator<Item = Fork>, lo
         forks.push(fork);
     }
     while forks.len() > FORKS {
-        // Where nobody was a member yet is the one place that all lineages of a run may have in common.
+        // The place without members is kept: it may be the only one that all lineages of a run have in common.
         let oldest = forks.iter().position(|fork| !fork.members.is_empty());
         forks.remove(oldest.unwrap_or(0));
     }

@@ -1,40 +1,41 @@
-//! What is said of parts of the moments: by a header of those of its author, and by the head of each member's.
+//! What headers and the head say of the parts of the moments that each member has.
 
 use crate::ledger::saved::{POINTS, Saved};
 use crate::run::parts::{MOST_PARTS, PartSet};
 use crate::run::room::Room;
 use serde::{Deserialize, Serialize};
 
-/// What a header says of the parts of its author. Nothing at all where each member keeps all.
+/// What a header says of its author's parts. Empty if every member keeps all.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(from = "SaidOfParts", into = "SaidOfParts")]
 pub struct Keeps {
-    /// Those whose moments it has, as they were before the round.
+    /// The parts whose moments it has, as of before the round.
     pub kept: PartSet,
-    /// Their digests, in order.
+    /// The digests of the kept parts, in order.
     pub digests: Vec<u64>,
-    /// Those that it fetches: their sums are to pass it too.
+    /// The parts that it fetches. Their sums are sent to it too.
     pub learns: PartSet,
-    /// Those that it would rather not keep.
+    /// The parts that it wants to drop.
     pub drops: PartSet,
-    /// It has waited long enough: it leaves although others do not keep what it does, and parts without a keeper begin anew.
+    /// It has waited long enough: it leaves even if others do not keep its parts, and parts without a keeper are
+    /// reset.
     pub insists: bool,
-    /// What it has room for, where the model is split over the members.
+    /// In a split run: how many spans it has room for.
     pub room: Room,
-    /// Likewise: kilobytes per second that its line carries, as far as that has shown; else 0.
+    /// In a split run: the measured rate of its line in kilobytes per second; 0 if unknown.
     pub line: u32,
-    /// Something of what it has computed is no number, where the model is split: then nothing of the round counts.
+    /// In a split run: some of its results are not finite, so nothing of the round counts.
     pub refuses: bool,
-    /// Where the model is split: it saves what it has had before the round.
+    /// In a split run: it saves its parts as of before the round.
     pub saves: bool,
-    /// Likewise, while what was trained of some parts is with nobody: it has waited long enough for who has it ...
+    /// In a split run, while nobody has the trained values of some parts: it has waited long enough for them ...
     pub waits: bool,
-    /// ... and this is what it has on its disk, in the order of their names.
+    /// ... and has these parts on its disk, ordered by name.
     pub saved: Vec<Saved>,
 }
 
 impl Keeps {
-    /// What its author has.
+    /// The author's parts, as the head will know them.
     pub(crate) fn keeper(&self) -> Keeper {
         Keeper {
             kept: self.kept,
@@ -52,13 +53,13 @@ impl Keeps {
             .then(|| self.digests.get(before).copied())?
     }
 
-    /// Whether another keeps some of these parts, and has other moments.
+    /// Whether another header has a different digest for a part that both keep.
     pub(crate) fn differs(&self, other: &Self) -> bool {
         let both = self.kept.and(&other.kept);
         both.iter().any(|part| self.digest(part) != other.digest(part))
     }
 
-    /// Bytes that it holds in memory, beside itself.
+    /// Bytes that it holds in memory, besides itself.
     pub(crate) fn bytes(&self) -> usize {
         8 * self.digests.len() + self.saved.len() * size_of::<Saved>()
     }
@@ -69,30 +70,31 @@ impl Keeps {
     }
 }
 
-/// What a member has of the parts, as the head knows it.
+/// A member's parts, as the head knows them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "KnownOfParts", into = "KnownOfParts")]
 pub struct Keeper {
-    /// Those whose moments it has.
+    /// The parts whose moments it has.
     pub kept: PartSet,
-    /// Those that it fetches.
+    /// The parts that it fetches.
     pub learns: PartSet,
-    /// It wants to leave, once others keep what it does.
+    /// It wants to leave, once others keep its parts.
     pub leaves: bool,
-    /// What it has room for, where the model is split over the members.
+    /// In a split run: how many spans it has room for.
     pub room: Room,
-    /// Likewise: kilobytes per second that its line carries, as far as that has shown; else 0.
+    /// In a split run: the measured rate of its line in kilobytes per second; 0 if unknown.
     pub line: u32,
 }
 
 impl Keeper {
-    /// Whether it holds one of a model's spans, which need these parts each: it takes it, and keeps all that it needs.
+    /// Whether it holds a span, given the parts that each span needs: it has room for the span, and keeps all its
+    /// parts.
     pub fn holds(&self, span: usize, spans: &[PartSet]) -> bool {
         self.room.takes(span, spans) && spans[span].without(&self.kept).is_empty()
     }
 }
 
-/// As a header is encoded: what is said with yes or no, and for how many spans there is room, in one.
+/// The encoded form in a header: flags and the number of spans in one integer.
 #[derive(Clone, Serialize, Deserialize)]
 struct SaidOfParts {
     kept: PartSet,
@@ -104,7 +106,7 @@ struct SaidOfParts {
     saved: Vec<Saved>,
 }
 
-/// Likewise, as a head is.
+/// The encoded form in a head.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 struct KnownOfParts {
     kept: PartSet,
@@ -118,9 +120,9 @@ const SECOND: u32 = 2;
 const INNER: u32 = 4;
 const THIRD: u32 = 8;
 const FOURTH: u32 = 16;
-/// Bits before the number of spans.
+/// Bits of flags, below the number of spans.
 const FLAGS: u32 = 5;
-/// Bits before the number of parts that one of them may need, which is 256 at most.
+/// Bits below the number of parts that a span may need, which is at most 256.
 const SPANS: u32 = FLAGS + 16;
 
 fn also(said: [bool; 4], room: Room) -> u32 {

@@ -1,10 +1,10 @@
-//! Who computes what of a round where members hold spans of a model: its samples as microbatches and lanes, and the member
-//! for each lane of each span.
+//! Assigns the work of a round in a split run: the samples as microbatches and lanes, and a member for each lane of
+//! each span.
 //!
-//! A *microbatch* is what of a batch goes through the spans at once, and a *lane* a run of microbatches. Gradients are summed
-//! for each step and lane in the order of microbatches, then lanes are added in their order, then the steps that use the same
-//! elements: so bits do not depend on who has computed what. Everything here is a pure function of the manifest and the
-//! ledger's head.
+//! A *microbatch* is the part of a batch that goes through the spans at once. A *lane* is a sequence of
+//! microbatches. Gradients are summed for each step and lane in the order of microbatches, then lanes are added in
+//! order, then the steps that use the same elements. So the bits do not depend on the assignment. Everything here
+//! is a pure function of the manifest and the ledger's head.
 
 use crate::base::id::PeerId;
 use crate::ledger::Head;
@@ -16,14 +16,14 @@ use crate::run::split::Split;
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// Every so many rounds each holder of a span computes a lane of it at least: a device that has become faster shows that only
-/// by computing.
+/// Every this many rounds, each holder of a span computes at least one lane of it. A device that has become faster
+/// shows that only by computing.
 const TRIAL: u64 = 16;
 
-/// The samples of a round, cut into microbatches and these into lanes.
+/// The samples of a round, cut into microbatches, and these into lanes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Batch {
-    /// Positions of the stream, in the order in which they are numbered.
+    /// Positions of the stream, in the order of microbatches.
     positions: Vec<Range<u64>>,
     samples: u64,
     micro_batch: u64,
@@ -31,7 +31,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Of what is handed out for a round.
+    /// The batch of these allotted samples.
     pub fn new(split: &Split, taken: &[SampleRange]) -> Self {
         let positions: Vec<Range<u64>> = taken.iter().map(|hole| hole.start..hole.end).collect();
         let samples = shuffle::count(&positions);
@@ -45,17 +45,17 @@ impl Batch {
         }
     }
 
-    /// How many samples it has.
+    /// Number of samples.
     pub fn samples(&self) -> u64 {
         self.samples
     }
 
-    /// How many microbatches.
+    /// Number of microbatches.
     pub fn microbatches(&self) -> u32 {
         self.samples.div_ceil(self.micro_batch) as u32
     }
 
-    /// How many lanes: none without a microbatch.
+    /// Number of lanes; 0 without microbatches.
     pub fn lanes(&self) -> usize {
         self.lanes
     }
@@ -109,24 +109,24 @@ impl Batch {
 /// Which member computes which lanes of which spans in an attempt. Members are positions in its view.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// By span and lane.
+    /// By span, then lane.
     lanes: Vec<Vec<usize>>,
 }
 
 impl Route {
-    /// By span and lane.
+    /// By span, then lane.
     #[cfg(test)]
     pub fn new(lanes: &[[usize; 2]]) -> Self {
         let lanes = lanes.iter().map(|lanes| lanes.to_vec()).collect();
         Self { lanes }
     }
 
-    /// Who computes a lane of a span.
+    /// The member that computes a lane of a span.
     pub fn of(&self, span: usize, lane: usize) -> usize {
         self.lanes[span][lane]
     }
 
-    /// What a member computes, as spans and lanes, in order.
+    /// The spans and lanes of a member, in order.
     pub fn by(&self, member: usize) -> impl Iterator<Item = (usize, usize)> {
         let spans = self.lanes.iter().enumerate();
         spans.flat_map(move |(span, lanes)| {
@@ -137,7 +137,7 @@ impl Route {
 }
 
 impl Head {
-    /// How the model is cut for the next round, where it is split.
+    /// The cut of a split model in the next round.
     pub fn split<'a>(&self, manifest: &'a Manifest) -> Option<Cow<'a, Split>> {
         let split = manifest.split.as_ref()?;
         Some(match split.spans == self.spans {
@@ -146,7 +146,7 @@ impl Head {
         })
     }
 
-    /// How many samples each of some members works on in a round in some span, as of spans that cost alike.
+    /// The samples that each of these members works on in a round, in samples of an average span.
     pub(crate) fn work_of(&self, manifest: &Manifest, taken: &[SampleRange], members: &[PeerId]) -> Vec<f64> {
         let mut work = vec![0.0; members.len()];
         let (Some(split), Some(parts)) = (self.split(manifest), Parts::of(manifest)) else {
@@ -166,10 +166,10 @@ impl Head {
         work
     }
 
-    /// Who computes what among some members of the next round. The holders of a span share its lanes by their speeds, such
-    /// that all are done as early as can be with what they compute of other spans; every [`TRIAL`] rounds whoever is too slow
-    /// for one gets one all the same. The lanes of those that are not among these members go to others, and all else stays
-    /// where it was.
+    /// Assigns the work of the next round among some members. The holders of a span share its lanes by speed, such
+    /// that all are done as early as possible, counting their other spans. Every [`TRIAL`] rounds a holder that is
+    /// too slow for a lane gets one all the same. Lanes of absent members go to others; all other lanes stay where
+    /// they were.
     ///
     /// # Panics
     /// If a span has no holder among them.
@@ -204,8 +204,8 @@ impl Head {
     }
 }
 
-/// How many of a span's lanes each of its holders computes, beside the load that each member has, and with at least so many for
-/// each: one lane after the other goes to whoever would be done with it first. A lane adds so much to a load.
+/// How many lanes of a span each holder gets, at least `least` each, on top of the load that each member has. Each
+/// lane goes to the holder that would be done with it first. A lane adds `work` to a load.
 pub(crate) fn share_lanes(
     holders: &[usize],
     (lanes, least, cost): (usize, usize, u64),

@@ -1,36 +1,35 @@
-//! What members have on their disks, where a model is split over them: parts as they were after some round, and what the ledger
-//! knows of it.
+//! Parts that members of a split run have saved on disk, and what the ledger knows of them.
 
 use crate::base::id::{Digest, PeerId, Round};
 use crate::ledger::cut::SampleRange;
 use crate::run::parts::PartSet;
 use serde::{Deserialize, Serialize};
 
-/// Rounds that a head remembers since members have saved what they had after them. A guess: more than a member keeps
-/// checkpoints, even if some save at other rounds.
+/// Most saved rounds that a head remembers. A guess: more than the checkpoints that a member keeps, even if members
+/// save at different rounds.
 pub(crate) const POINTS: usize = 16;
 
-/// Parts as one peer has them on its disk.
+/// Parts that one peer has on its disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Saved {
-    /// The lineage after the round that has stepped them last.
+    /// The lineage after the round that stepped them last.
     pub stepped: Digest,
-    /// Which they are.
+    /// The parts.
     pub parts: PartSet,
 }
 
-/// What a member says of its disk while parts are lost, as the head knows it.
+/// A member's statement about its disk while parts are lost, as the head knows it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Offer {
     /// Its name.
     pub peer: PeerId,
-    /// It has waited long enough for who has them.
+    /// It has waited long enough for the lost parts.
     pub waits: bool,
-    /// What it has of rounds that the head remembers.
+    /// Its saved parts of rounds that the head remembers.
     pub saved: Vec<Saved>,
 }
 
-/// A round after which members have saved what they had: all of the ledger's head that goes back with the state.
+/// A round after which members saved their parts. It has everything of the head that goes back with the state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
     /// The lineage after it.
@@ -39,14 +38,14 @@ pub struct Point {
     pub round: Round,
     /// Optimizer steps up to there ...
     pub steps: u64,
-    /// ... samples that counted, but for those of rounds that were undone, ...
+    /// ... samples counted, without those of rounds that were undone, ...
     pub counted: u64,
-    /// ... that were given up, ...
+    /// ... samples given up, ...
     pub skipped: u64,
-    /// ... and that had been handed out.
+    /// ... and positions allotted.
     pub cursor: u64,
-    /// Those of them that did not count.
+    /// The allotted positions that did not count.
     pub holes: Vec<SampleRange>,
-    /// Whether fewer than half of the members have saved it: it is forgotten before others.
+    /// Whether fewer than half of the members have saved it. Such points are forgotten first.
     pub is_weak: bool,
 }

@@ -1,16 +1,16 @@
-//! What an owner signs of the chunk that it finishes.
+//! Seals: an owner's signature on the chunk that it finishes.
 //!
-//! Where each member gets a finished chunk from its owner alone, that could send each something else. So it signs the hash
-//! of all that it sends, once in an attempt, and nobody takes a chunk that does not have the hash that came with it. Whoever
-//! holds other sums than somebody else then holds one half of a proof, and the other has the other half: they show them to
-//! each other as soon as their states are seen to differ.
+//! A member that receives a finished chunk only from its owner could receive other bytes than the rest. So the
+//! owner signs the hash of the chunk, once in an attempt, and members reject a chunk without the hash that came
+//! with it. If an owner signs two, then two members with different sums hold one half of a proof each. They show
+//! them to each other as soon as their states differ.
 
 use crate::access::signature::{Attempt, Signed, Statement};
 use crate::base::id::{Digest, PeerId, ViewKey};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
-/// "The pieces of my chunk have these hashes, in their order": the hash of all of them.
+/// "The pieces of my chunk have these hashes, in order": the hash of all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finished(pub Digest);
 
@@ -20,27 +20,27 @@ impl Statement for Finished {
 }
 
 impl Finished {
-    /// What is said of a chunk with these pieces.
+    /// The statement about a chunk with these pieces.
     pub fn of(pieces: &[Digest]) -> Self {
         let bytes: Vec<u8> = pieces.iter().flat_map(|piece| piece.0).collect();
         Self(Digest::of(&bytes))
     }
 }
 
-/// An owner's word on its chunk.
+/// An owner's signed statement about its chunk.
 pub type Seal = Signed<Finished>;
 
-/// The words of all owners in an attempt that was committed.
+/// The seals of all owners in a committed attempt.
 #[derive(Clone, Debug)]
 pub(crate) struct Sealed {
     pub attempt: Attempt,
-    /// In ring order, which is that of the seals.
+    /// In ring order, as the seals are.
     pub members: Vec<PeerId>,
     pub seals: Vec<Seal>,
 }
 
-/// Rounds whose seals are kept: the one in which states are found to differ is the next, and who hears of it late may be
-/// one further.
+/// Rounds whose seals are kept. States are found to differ in the next round, and a late member may be one round
+/// further.
 const KEPT: usize = 3;
 
 /// The seals of the last rounds.
@@ -48,7 +48,7 @@ const KEPT: usize = 3;
 pub(crate) struct Seals(VecDeque<Sealed>);
 
 impl Seals {
-    /// A round is committed.
+    /// Keeps the seals of a committed round.
     pub fn keep(&mut self, sealed: Sealed) {
         if self.0.len() >= KEPT {
             self.0.pop_front();
@@ -56,7 +56,7 @@ impl Seals {
         self.0.push_back(sealed);
     }
 
-    /// Those of an attempt.
+    /// The seals of an attempt.
     pub fn of(&self, view: ViewKey) -> Option<&Sealed> {
         self.0.iter().find(|sealed| sealed.attempt.view == view)
     }

@@ -1,4 +1,4 @@
-//! Which parts of the flat vector the spans of a model need.
+//! Maps the spans of a split model to the parts of the flat vector that they need.
 
 use crate::run::parts::{MOST_PARTS, PartSet, Parts};
 use crate::run::room::Room;
@@ -26,24 +26,24 @@ impl Split {
     }
 }
 
-// There is room for any span where there is room for as many parts as there can be.
+// Room for the most parts that there can be is room for any span.
 const _: () = assert!(Room::of(1).parts as usize == MOST_PARTS);
 
 impl Room {
-    /// Whether one may be held of a model's spans, which need these parts each.
+    /// Whether it suffices for one of the spans, given the parts that each needs.
     pub fn takes(self, span: usize, spans: &[PartSet]) -> bool {
         self.reads(span, spans.len()) && spans[span].len() <= self.parts.into()
     }
 }
 
-/// The parts of the spans that a member with some room begins with, if nobody else is there.
+/// The parts of the spans that a member takes if it founds a run alone.
 pub(crate) fn first_spans(split: &Split, parts: Parts, room: Room) -> PartSet {
     let spans = split.needs(parts);
     let takes = (0..spans.len()).filter(|span| room.takes(*span, &spans));
     all_needed(&spans, takes.take(room.spans.into()))
 }
 
-/// The parts that some spans need together, which need these each.
+/// The union of the parts of some spans.
 pub(crate) fn all_needed(spans: &[PartSet], of: impl Iterator<Item = usize>) -> PartSet {
     of.fold(PartSet::default(), |all, span| all.or(&spans[span]))
 }

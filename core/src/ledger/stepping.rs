@@ -1,11 +1,11 @@
-//! One step of a run's optimizer over a range of the flat vector: with weight decay where the layout has it, and with moments
-//! as the run keeps them.
+//! One optimizer step over a range of the flat vector, with the layout's weight decay and the run's moment
+//! precision.
 
 use crate::numeric::optim::{Moments as Kind, Optimizer, Slot, Step, step_coded};
 use crate::run::config::{Layout, Manifest};
 use std::ops::Range;
 
-/// The optimizer's vectors of so many elements before the first step.
+/// The optimizer's vectors of this many elements before the first step.
 pub(crate) fn zeros(manifest: &Manifest, len: usize) -> Vec<Slot> {
     let values = manifest.shared_optimizer().0.slot_values().iter();
     values
@@ -13,8 +13,8 @@ pub(crate) fn zeros(manifest: &Manifest, len: usize) -> Vec<Slot> {
         .collect()
 }
 
-/// Steps a range of elements, of which these are the parameters and the sums, and whose moments are among these vectors,
-/// which are those from the element `origin` on.
+/// Steps a range of elements, given their parameters and sums. `slots` hold the moments of the elements from
+/// `origin` on.
 pub(crate) fn step_slots(
     manifest: &Manifest,
     step: &Step,
@@ -40,8 +40,7 @@ pub(crate) fn step_slots(
     }
 }
 
-/// Applies one step to a run of the flat vector's elements, from the one at `start` on: with weight decay where the layout
-/// has it.
+/// Applies one step to elements of the flat vector from `start` on, with weight decay where the layout has it.
 pub(crate) fn apply_optimizer(
     optimizer: &Optimizer,
     layout: &Layout,

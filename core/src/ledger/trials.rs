@@ -1,24 +1,24 @@
-//! What a member's shares have shown of its device, for who hands the next ones out.
+//! The record of a member's past shares, used to allot the next ones.
 
 use crate::base::id::Round;
 use serde::{Deserialize, Serialize};
 
-/// What a member's shares have shown of its device: a speed is only what it says of itself.
+/// The record of a member's past shares. Its speed, in contrast, is only its own claim.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trials {
     /// Whether its last share gave samples.
     pub delivered: bool,
-    /// Shares in a row that gave none.
+    /// Shares in a row without samples.
     pub refused: u8,
-    /// Before this round it gets no share, if others can do the work.
+    /// The member gets no share before this round, if others can do the work.
     pub rests_until: Round,
 }
 
-/// Doublings of a member's rest, at most: a thousand rounds.
+/// Most doublings of a member's rest: a thousand rounds.
 const LONGEST_REST: u8 = 10;
 
 impl Trials {
-    /// After a round in which it had a share.
+    /// The record after a round in which it had a share.
     pub(crate) fn after(self, round: Round, weight: u32) -> Self {
         if weight > 0 {
             return Self {

@@ -1,10 +1,10 @@
-//! Error feedback: what rounding takes from a member's sums is added to what it contributes next, so that nothing is lost for
-//! good, only late. Karimireddy et al., "Error Feedback Fixes SignSGD and other Gradient Compression Schemes"
-//! (arXiv 1901.09847), algorithm 2, with sums of gradients in place of steps.
+//! Error feedback: a member adds the rounding errors of its last sums to its next contribution, so that lossy
+//! codecs delay values but never lose them. Karimireddy et al., "Error Feedback Fixes SignSGD and other Gradient
+//! Compression Schemes" (arXiv 1901.09847), algorithm 2, with sums of gradients in place of steps.
 //!
-//! Every element is encoded by each member once in an attempt: as its own values, as a partial sum around the ring, or as
-//! the finished sum, where the member is the owner. Whichever it is, the error is the member's own. It is nobody else's
-//! business and no part of the state: a member begins without, and what it has dies with its membership.
+//! Each member encodes every element once in an attempt: its own values, a partial sum around the ring, or, as the
+//! owner, the finished sum. The error belongs to that member alone and is not part of the state. A member begins
+//! with zero errors, and they end with its membership.
 
 use crate::base::id::Digest;
 use crate::numeric::codec::Codec;
@@ -12,13 +12,14 @@ use crate::numeric::codec::Codec;
 /// The rounding errors of the last round that changed the state.
 #[derive(Debug, Default)]
 pub(crate) struct Feedback {
-    /// The lineage whose next round they go into.
+    /// They go into the round after this lineage.
     chain: Option<Digest>,
     errors: Vec<f32>,
 }
 
 impl Feedback {
-    /// Whether they go into the round after a lineage: then this peer was a member of its last round.
+    /// Whether they go into the round after a lineage. That is so if this peer was a member of that lineage's last
+    /// round.
     pub fn goes_on(&self, chain: Digest) -> bool {
         self.chain == Some(chain)
     }
@@ -28,9 +29,9 @@ impl Feedback {
         compensate(values, &self.errors);
     }
 
-    /// A round is committed, and a member of it still. With `errors`, those of the attempt, if it has changed the state;
-    /// otherwise nothing of what was contributed has gone anywhere, and what there was stays, unless the member has said
-    /// that it begins without.
+    /// Takes a committed round of which this peer stays a member. `errors` are those of the attempt, if it has
+    /// changed the state. Without them, no contribution has taken effect and the old errors stay, unless the member
+    /// has declared a reset.
     pub fn commit(&mut self, (before, after): (Digest, Digest), errors: Option<Vec<f32>>, anew: bool) {
         match errors {
             Some(errors) => self.errors = errors,
@@ -41,8 +42,8 @@ impl Feedback {
     }
 }
 
-/// Adds a member's errors to its values, where what comes out can enter a sum ([`Codec::LARGEST`]). Both are as long as the
-/// vector; no errors are none.
+/// Adds a member's errors to its values, where the result can enter a sum ([`Codec::LARGEST`]). Both are as long as
+/// the vector; an empty slice means no errors.
 pub fn compensate(values: &mut [f32], errors: &[f32]) {
     for (value, error) in values.iter_mut().zip(errors) {
         let sum = *value + error;
@@ -71,16 +72,16 @@ mod tests {
         feedback.commit((HERE[0], HERE[1]), Some(vec![0.5, -0.25]), false);
         assert_eq!(added(&feedback, HERE[0]), [1.0, 2.0]);
         assert_eq!(added(&feedback, HERE[1]), [1.5, 1.75]);
-        // Another attempt: they are there still.
+        // In another attempt they are still there.
         assert_eq!(added(&feedback, HERE[1]), [1.5, 1.75]);
-        // A round that changes no state leaves them.
+        // A round that does not change the state leaves them.
         feedback.commit((HERE[1], HERE[2]), None, false);
         assert_eq!(added(&feedback, HERE[1]), [1.0, 2.0]);
         assert_eq!(added(&feedback, HERE[2]), [1.5, 1.75]);
-        // Between these it was no member.
+        // Between these rounds it was not a member.
         feedback.commit((HERE[0], HERE[3]), None, false);
         assert_eq!(added(&feedback, HERE[3]), [1.0, 2.0]);
-        // In such a round it has said that it begins without.
+        // In such a round it has declared a reset.
         feedback.commit((HERE[3], HERE[0]), Some(vec![0.5, -0.25]), true);
         assert_eq!(added(&feedback, HERE[0]), [1.5, 1.75]);
         feedback.commit((HERE[0], HERE[1]), None, true);

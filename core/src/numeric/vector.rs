@@ -1,13 +1,13 @@
-//! A vector of numbers that is sent from where it lies.
+//! A vector of numbers that is sent without a copy.
 //!
-//! It must not know what its numbers are for, nor whom they go to.
+//! It knows neither what its numbers mean nor where they go.
 
 use crate::numeric::codec::Codec;
 use bytes::Bytes;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
-/// Numbers that may still be on their way to others: nothing changes them until they are not.
+/// Numbers that frames under way may still share. They change only once no frame shares them.
 #[derive(Clone, Debug, Default)]
 pub struct Vector(Arc<Vec<f32>>);
 
@@ -25,7 +25,7 @@ impl Deref for Vector {
     }
 }
 
-/// What is sent of a vector keeps all of it.
+/// A part of a vector under way keeps the whole vector alive.
 struct Sent(Arc<Vec<f32>>);
 
 impl AsRef<[u8]> for Sent {
@@ -35,22 +35,22 @@ impl AsRef<[u8]> for Sent {
 }
 
 impl Vector {
-    /// The numbers, to be changed: a copy of them where others still have them.
+    /// The numbers, to be changed. Copies them if frames still share them.
     pub fn to_mut(&mut self) -> &mut Vec<f32> {
         Arc::make_mut(&mut self.0)
     }
 
-    /// The numbers: a copy of them where others still have them.
+    /// The numbers. Copies them if frames still share them.
     pub fn into_vec(self) -> Vec<f32> {
         Arc::unwrap_or_clone(self.0)
     }
 
-    /// Its memory, if nothing of it is on its way to others.
+    /// Its memory, unless frames still share it.
     pub fn into_buffer(self) -> Option<Vec<f32>> {
         Arc::into_inner(self.0)
     }
 
-    /// Some of its elements as they travel. What travels as it lies in memory is not copied.
+    /// Some of its elements, encoded. A codec that leaves them as they lie in memory makes no copy.
     pub fn encoded(&self, codec: Codec, elements: Range<usize>) -> Bytes {
         let as_it_lies = cfg!(target_endian = "little") && codec == Codec::F32;
         if as_it_lies && !elements.is_empty() {

@@ -1,34 +1,35 @@
-//! When a run's numbers are past saving: since something was counted, rounds have come to nothing, and most members have
-//! refused what their devices made. What one device refuses, or one member says that it does, others compute.
+//! Detects that a run's numbers are beyond rescue: several rounds in a row counted nothing, and most members have
+//! refused the results of their own devices. If only one device refuses, or one member claims so, others compute
+//! the samples.
 
 use crate::base::id::PeerId;
 use std::collections::BTreeSet;
 
-/// A round that comes to nothing may be a bad batch.
+/// A single round without result may be a bad batch.
 const ROUNDS: u32 = 2;
 
-/// Rounds running in which nothing was finite.
+/// Rounds in a row in which nothing was finite.
 #[derive(Debug, Default)]
 pub(crate) struct Barren {
     rounds: u32,
-    /// Who had a share in them and counted none of it.
+    /// Members that had a share in them and counted none of it.
     refused_by: BTreeSet<PeerId>,
 }
 
 impl Barren {
-    /// Takes a round: whether it counted samples, and who had a share and counted none of it.
+    /// Notes a round: whether it counted samples, and the members that had a share and counted none of it.
     pub fn take(&mut self, counted: bool, refused_by: impl Iterator<Item = PeerId>) {
         if counted {
             *self = Self::default();
             return;
         }
         let mut refused_by = refused_by.peekable();
-        // A round in which only the dead had a share says nothing about numbers.
+        // A round in which only dead members had a share says nothing about numbers.
         self.rounds += u32::from(refused_by.peek().is_some());
         self.refused_by.extend(refused_by);
     }
 
-    /// Whether there is no hope, among these full members.
+    /// Whether the run should end, given its full members.
     pub fn is_hopeless(&self, full: impl Iterator<Item = PeerId>) -> bool {
         let (refuse, count): (Vec<_>, Vec<_>) = full.partition(|member| self.refused_by.contains(member));
         self.rounds >= ROUNDS && refuse.len() > count.len()
@@ -43,7 +44,7 @@ mod tests {
         names.iter().map(|name| PeerId([*name; 32])).collect()
     }
 
-    /// A round that comes to nothing, and who has refused in it.
+    /// A round without result, and the members that refused.
     fn none(refused_by: &[u8]) -> (bool, Vec<PeerId>) {
         (false, peers(refused_by))
     }
@@ -62,7 +63,7 @@ mod tests {
         assert!(is_hopeless(&[none(&[1]), none(&[1])], &[1]));
         // One after the other.
         assert!(is_hopeless(&[none(&[1]), none(&[2])], &[1, 2, 3]));
-        // It was a bad batch, or one member's word.
+        // It was a bad batch, or one member's claim.
         assert!(!is_hopeless(&[none(&[1, 2, 3])], &[1, 2, 3]));
         assert!(!is_hopeless(&[none(&[1]), none(&[1]), none(&[1])], &[1, 2]));
         // Something was counted in between, and nobody was there to refuse.

@@ -1,10 +1,10 @@
-//! How a newcomer gets the state: block by block from several members at once, each brought up to date by
-//! the rounds that its sponsor forwards.
+//! How a newcomer gets the state: block by block from several members at once, each brought up to date by the
+//! rounds that its sponsor forwards.
 //!
-//! The members do not stop to take a snapshot, nor do they copy their state: each block comes as it is
-//! when it is asked for and says after which round that is. The rounds that follow are applied to the
-//! blocks that are there (as a database restores a fuzzy backup from its log). When all blocks stand at
-//! the same round, the digest tells whether the state is the members'.
+//! Members neither stop to take a snapshot nor copy their state. They send each block as it is when it is
+//! requested, with its round. The newcomer applies the rounds that follow to the blocks that it has, as a database
+//! restores a fuzzy backup from its log. When all blocks are at the same round, the digest tells whether the state
+//! is the members'.
 
 use crate::base::id::{Digest, PeerId, Round};
 use crate::base::time::Time;
@@ -20,12 +20,12 @@ use crate::wire::{Leg, Message, Standing, ViewKey};
 use bytes::Bytes;
 use std::collections::VecDeque;
 
-/// Blocks on their way from one member at a time: enough to hide a round trip, few enough that the
-/// members' own traffic hardly notices.
+/// Blocks requested from one member at a time: enough to hide a round trip, few enough that the members' own
+/// traffic hardly suffers.
 const WINDOW: usize = 2;
 
-/// Followed rounds that are kept to bring late blocks up to date. A member that serves blocks is at most
-/// one round behind the sponsor.
+/// Followed rounds that are kept to bring late blocks up to date. A member that serves blocks is at most one round
+/// behind the sponsor.
 const LOG: usize = 2;
 
 #[derive(Clone, Copy, Debug)]
@@ -57,18 +57,18 @@ struct Told {
 #[derive(Debug)]
 struct Doubt {
     since: Time,
-    /// The lineage at which the sponsor's blocks have these digests, once it has said so.
+    /// The digests of the sponsor's blocks, and their lineage, once they have come.
     told: Option<(Digest, Bytes)>,
 }
 
-/// How a commit that the sponsor tells of fits what is held.
+/// How a commit from the sponsor fits this peer's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fit {
     /// It is the next round's.
     Next,
     /// It is known already.
     Old,
-    /// A round is missing between, or it is one of another lineage or of another head than the sponsor's.
+    /// A round is missing in between, or it belongs to another lineage or another head than the sponsor's.
     Gap,
     /// Members cannot have agreed on it.
     False,
@@ -82,14 +82,14 @@ pub(crate) struct CatchUp {
     told: Option<Told>,
     /// The sponsor's digest at the head.
     expected: Option<Digest>,
-    /// Whether all blocks stood at the head once and were not what they should be.
+    /// Set once all blocks were at the head and their digest was wrong.
     doubt: Option<Doubt>,
-    /// Whether blocks of several members did not fit together.
+    /// Set once blocks of several members did not fit together.
     pub sponsor_only: bool,
 }
 
 impl CatchUp {
-    /// What is held goes on from here.
+    /// Continues with the state that this peer has.
     pub fn resume(&mut self, expected: Digest, shared: &Shared) {
         let head = shared.head();
         let held = Block::Held {
@@ -99,7 +99,7 @@ impl CatchUp {
         self.begin(held, expected, shared);
     }
 
-    /// All blocks are to come.
+    /// Fetches all blocks from the start.
     pub fn restart(&mut self, expected: Digest, shared: &Shared) {
         self.begin(Block::Missing, expected, shared);
     }
@@ -112,19 +112,19 @@ impl CatchUp {
         self.told = None;
     }
 
-    /// What does not fit together is fetched anew.
+    /// Discards blocks that do not fit together, to fetch them again.
     pub fn discard(&mut self) {
         self.blocks.fill(Block::Missing);
         self.doubt = None;
         self.log.clear();
     }
 
-    /// What is asked for from now on goes on from what is held.
+    /// Forgets forwarded rounds: new requests continue from the present state.
     pub fn forget_told(&mut self) {
         self.told = None;
     }
 
-    /// A peer gives nothing more.
+    /// A peer does not deliver any more.
     pub fn lost(&mut self, peer: PeerId) {
         for block in &mut self.blocks {
             if matches!(block, Block::Asked { from, .. } if *from == peer) {
@@ -133,7 +133,7 @@ impl CatchUp {
         }
     }
 
-    /// A block that is ahead of a sponsor that does not move is of another lineage.
+    /// Drops blocks that are ahead of a sponsor that does not move: they belong to another lineage.
     pub fn drop_ahead(&mut self, here: Round) {
         for block in &mut self.blocks {
             if matches!(block, Block::Held { round, .. } if *round > here) {
@@ -154,21 +154,21 @@ impl CatchUp {
         self.expected == Some(digest)
     }
 
-    /// Whether the sponsor has been asked which blocks are wrong.
+    /// Whether the sponsor was asked which blocks are wrong.
     pub fn doubts(&self) -> bool {
         self.doubt.is_some()
     }
 
-    /// The sponsor tells the digests of its blocks.
+    /// The sponsor sends the digests of its blocks.
     pub fn on_digests(&mut self, chain: Digest, data: Bytes) {
         if let Some(doubt) = &mut self.doubt {
             doubt.told = Some((chain, data));
         }
     }
 
-    /// All blocks stand at the head, with these digests, and they are not what they should be. Whether it may be found out
-    /// which are wrong, so that these alone are fetched anew: the sponsor is asked, who is at the same round or a little
-    /// ahead, and what is wrong stays wrong until then. False if they came from the sponsor, or that does not tell the truth.
+    /// All blocks are at the head, with these digests, but the state is wrong. Whether the wrong blocks can be
+    /// found, so that only they are fetched again. The sponsor is asked, which is at the same round or a little
+    /// ahead; until its answer, wrong blocks stay wrong. False if the blocks came from the sponsor, or if it lies.
     pub fn mends(&mut self, held: &[Digest], sponsor: Option<PeerId>, shared: &mut Shared) -> bool {
         let (Some(sponsor), false) = (sponsor, self.sponsor_only) else {
             return false;
@@ -199,7 +199,7 @@ impl CatchUp {
         }
     }
 
-    /// Bytes of the rounds that it holds, and of digests.
+    /// Bytes of the rounds and digests that it holds.
     pub fn bytes(&self) -> usize {
         let told = self.told.iter().map(|told| told.sums.bytes());
         let digests = self.doubt.iter().flat_map(|doubt| &doubt.told);
@@ -208,8 +208,8 @@ impl CatchUp {
             .sum()
     }
 
-    /// Asks for blocks, from all members that can be reached and are `usable`, within the window of each; from the
-    /// sponsor even if only a relay reaches it.
+    /// Requests blocks, up to the window of each, from all `usable` members with a link, and from the sponsor even
+    /// through a relay.
     pub fn fetch(&mut self, sponsor: Option<PeerId>, usable: impl Fn(PeerId) -> bool, shared: &mut Shared) {
         let now = shared.now;
         let patience = 2 * shared.detector.answer();
@@ -226,7 +226,7 @@ impl CatchUp {
             if let Block::Asked { from, at } = *block {
                 if now - at > patience {
                     *block = Block::Missing;
-                    // Who does not deliver is not asked again; the sponsor is there.
+                    // A member that does not deliver is not asked again; the sponsor is there.
                     self.sponsor_only |= sponsor != Some(from);
                 } else if let Some((_, room)) = room.iter_mut().find(|(p, _)| *p == from) {
                     *room = room.saturating_sub(1);
@@ -248,10 +248,11 @@ impl CatchUp {
         }
     }
 
-    /// A block of the state has come. Whether it is of use: asked for, and one of the lineage that is followed.
+    /// Handles a block of the state. Whether it is of use: requested, and of the lineage that is followed.
     ///
-    /// One of another lineage says that its sender has gone elsewhere: asked again it would send the same, as fast as the
-    /// link allows, and for ever. So from then on only the sponsor is asked, and when that falls silent it is left.
+    /// A block of another lineage shows that its sender has moved there. Asked again, it would send the same block
+    /// as fast as the link allows, for ever. So from then on only the sponsor is asked; if the sponsor falls
+    /// silent, it is left.
     pub fn take_block(
         &mut self,
         block: u32,
@@ -291,7 +292,7 @@ impl CatchUp {
         false
     }
 
-    /// Tells how much is here.
+    /// Reports how much has come.
     pub fn tell_progress(&self, shared: &mut Shared) {
         let held = |b: &&Block| matches!(b, Block::Held { .. });
         let held = self.blocks.iter().filter(held).count() as u64;
@@ -338,13 +339,13 @@ impl CatchUp {
         Fit::Next
     }
 
-    /// A finished piece, as the sponsor forwards it. False if its round's commit has not been told yet.
+    /// A finished piece that the sponsor forwards. False if its round's commit has not come yet.
     pub fn take_piece(&mut self, view: ViewKey, piece: &Message) -> bool {
         let told = self.told.as_mut().filter(|told| told.view == view);
         told.map(|told| put(&mut told.sums, piece.clone())).is_some()
     }
 
-    /// Applies the round that the sponsor told of, once all its pieces are there. Gives it, if they were.
+    /// Applies and returns the round that the sponsor committed, once all its pieces are there.
     pub fn apply_told(&mut self, shared: &mut Shared) -> Option<(ViewKey, Record)> {
         let told = self.told.take_if(|told| told.sums.is_complete())?;
         let before = shared.lineage.standing();
@@ -397,7 +398,7 @@ impl CatchUp {
     }
 }
 
-/// Takes a piece, if it is finished.
+/// Stores a piece, if it is finished.
 fn put(sums: &mut Assembly, piece: Message) {
     if let Message::Piece {
         leg: Leg::Finished,

@@ -1,5 +1,5 @@
-//! What a member has on its disk where a model is split over the members: what it says of it while what was trained of some parts
-//! is with nobody, and how it brings it back. When a run goes back to it is in `back.rs`.
+//! Parts on a member's disk, in a split run: what it tells of them while nobody has the trained values of some
+//! parts, and how it restores them. `back.rs` decides when a run goes back.
 
 use crate::base::id::Digest;
 use crate::base::planted::Bug;
@@ -9,18 +9,18 @@ use crate::peer::keeping::LOST;
 use crate::peer::shared::Shared;
 use crate::state::moments::Moments;
 
-/// Whether this peer's driver saves what was trained by the last round: each does after so many.
+/// Whether this peer's driver saves the parts of the last round: each driver does so after every few rounds.
 pub(crate) fn is_due(shared: &Shared) -> bool {
     let (head, every) = (shared.head(), shared.settings.saves_every);
     let is_split = shared.manifest.split.is_some();
     is_split && head.stepped == head.chain && every > 0 && head.round.is_multiple_of(every)
 }
 
-/// What this peer says while what was trained of some parts is with nobody: whether it has waited long enough for who has it, and
-/// what it has on its disk itself.
+/// This peer's statement while nobody has the trained values of some parts: whether it has waited long enough for
+/// them, and what it has on its disk.
 pub(crate) fn offer(shared: &Shared) -> (bool, Vec<Saved>) {
     let head = shared.head();
-    // Who is about to bring what it has need not speak of it.
+    // A peer that is about to restore its parts need not offer them.
     let speaks = head.is_full(shared.me()) && shared.keeping.restoring.is_none();
     if !speaks || head.lost(&shared.manifest).is_empty() {
         return (false, Vec::new());
@@ -35,7 +35,7 @@ pub(crate) fn offer(shared: &Shared) -> (bool, Vec<Saved>) {
     (waits, saved)
 }
 
-/// Whether that is news to the others.
+/// Whether the offer is new to the others.
 pub(crate) fn has_offer(shared: &Shared) -> bool {
     let (waits, saved) = offer(shared);
     let me = shared.me();
@@ -46,7 +46,7 @@ pub(crate) fn has_offer(shared: &Shared) -> bool {
     }
 }
 
-/// Asks for what this peer has on its disk of the head's state, where nobody keeps it.
+/// Asks the driver for lost parts of the head's state that are on this peer's disk.
 pub(crate) fn ask(shared: &mut Shared) {
     let lost = shared.head().lost(&shared.manifest);
     let missing = lost.without(&shared.lineage.state.kept.set());
@@ -63,8 +63,8 @@ pub(crate) fn ask(shared: &mut Shared) {
     }
 }
 
-/// What was asked for is here, if it could be read: as a peer that comes back with it this one keeps it again, if nobody else
-/// does by now.
+/// The driver has read the parts, or could not. This peer keeps them again, if nobody else does by now, like a peer
+/// that comes back with them.
 pub(crate) fn on_restored(stepped: Digest, kept: Option<Box<Moments>>, shared: &mut Shared) {
     if shared
         .keeping

@@ -1,11 +1,11 @@
-//! A peer's own way with the parts of the moments: what it says of them, what it fetches and hands out, how long it waits for
-//! what nobody keeps.
+//! How a peer handles parts of the moments: what it says of them, fetches and hands out, and how long it waits for
+//! parts that nobody keeps.
 //!
-//! Who learns a part says so first, so that from the next round on the part's sums pass it. Then it asks a keeper. That hands
-//! the part out as it is right after a round, or before it has sent anything of the next: so the part is here before this
-//! peer can commit a round that it is not stepped by, since no round is committed without the keeper's frames, which come
-//! after. From then on it is stepped as by any keeper. This peer says that it keeps the part once a record's headers have shown
-//! that its digest is the keepers'.
+//! A learner announces a part first, so that from the next round on the part's sums are sent to it. Then it asks a
+//! keeper. The keeper sends the part as it is right after a round, before it sends anything of the next. So the
+//! part arrives before this peer can commit a round that steps it, since no round is committed without the keeper's
+//! later frames. From then on the learner steps the part like any keeper. It claims to keep the part once a
+//! record's headers have shown that its digest is the keepers'.
 
 use crate::base::id::{Digest, PeerId};
 use crate::base::planted::Bug;
@@ -24,7 +24,7 @@ use crate::wire::rights::Kind;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// What the head knows of this peer.
+/// This peer's parts, as the head knows them.
 fn own(shared: &Shared) -> Keeper {
     let head = shared.head();
     head.position(shared.me())
@@ -32,7 +32,7 @@ fn own(shared: &Shared) -> Keeper {
         .unwrap_or_default()
 }
 
-/// What nobody keeps, by the head.
+/// Parts that nobody keeps, by the head.
 fn of_nobody(shared: &Shared) -> PartSet {
     shared.head().lacks(&shared.manifest, |_| true)
 }
@@ -41,7 +41,7 @@ fn keeps_parts(manifest: &Manifest) -> bool {
     manifest.copies.is_some()
 }
 
-/// What this peer says in a header.
+/// What this peer says of its parts in a header.
 pub(crate) fn say(shared: &mut Shared) -> Keeps {
     let me = shared.me();
     if !keeps_parts(&shared.manifest) || !shared.head().is_full(me) {
@@ -82,9 +82,9 @@ pub(crate) fn say(shared: &mut Shared) -> Keeps {
     }
 }
 
-/// Whether some part has lacked a keeper for too long.
+/// Whether some part has been without a keeper for too long.
 fn is_over(shared: &Shared) -> bool {
-    // Weights that are lost are what the run was about: they are waited for as long as it takes.
+    // Lost weights are the result of the run, so they are waited for without a limit.
     if shared.manifest.split.is_some() {
         return false;
     }
@@ -94,8 +94,8 @@ fn is_over(shared: &Shared) -> bool {
         .is_some_and(|since| shared.now - since >= LOST)
 }
 
-/// Whether a round is worth it by itself, among these members: somebody is gone without whom a part has no keeper, or a part
-/// without any can have one, or is waited for no longer.
+/// Whether a round without training is worthwhile among these members: a needed keeper is gone, a part without a
+/// keeper can get one, or the wait for one is over.
 pub(crate) fn has_news(shared: &Shared, members: &[PeerId]) -> bool {
     if !keeps_parts(&shared.manifest) {
         return false;
@@ -117,8 +117,8 @@ pub(crate) fn has_news(shared: &Shared, members: &[PeerId]) -> bool {
     is_over(shared) || !held.or(&anew()).and(&lost).is_empty()
 }
 
-/// Where the model is split: whether somebody is gone that was to take some of it, and for whom it is left as long as the head
-/// has that one.
+/// In a split run, whether a member is gone that was to take a part. The head assigns the part to it as long as it
+/// is a member.
 fn lacks_learner(shared: &Shared, members: &[PeerId]) -> bool {
     let none = PartSet::default();
     let learns = |keeper: &Keeper| keeper.kept == none || keeper.learns != none;
@@ -131,7 +131,7 @@ fn lacks_learner(shared: &Shared, members: &[PeerId]) -> bool {
         .any(|m| learns(&m.keeper))
 }
 
-/// Whether, where the model is split, this peer takes a span, or one that it was to learn is here.
+/// In a split run, whether this peer takes a span, or has received one that it was to learn.
 fn has_news_of_spans(shared: &Shared) -> bool {
     let own = own(shared);
     let (suggested, drops) = shared.head().suggest(&shared.manifest, shared.me());
@@ -139,7 +139,8 @@ fn has_news_of_spans(shared: &Shared) -> bool {
     !suggested.is_empty() || !drops.is_empty() || !learnt.is_empty()
 }
 
-/// A round begins: what is held and fetched is brought in line with the head. False if this peer lacks what it said it keeps.
+/// A round begins: brings held and requested parts in line with the head. False if this peer lacks parts that it
+/// claims to keep.
 pub(crate) fn begin_round(shared: &mut Shared) -> bool {
     if !keeps_parts(&shared.manifest) {
         return true;
@@ -152,14 +153,14 @@ pub(crate) fn begin_round(shared: &mut Shared) -> bool {
     keeping.pending = None;
     kept.retain(&own.kept.or(&own.learns).or(&lost));
     if shared.manifest.split.is_some() {
-        // Who has gone with it because others had it brings it back if they have lost it.
+        // Parts that this peer gave up because others had them are restored if those have lost them.
         let damaged = kept.restore(&shared.manifest, &kept.damaged(&lost), &untrained);
         kept.take_as_they_are(&damaged);
     }
-    // What begins anew is zero, whatever somebody who was away has kept of it.
+    // A reset part is zero, whatever a returning peer has kept of it.
     let mut anew = own.learns.or(&kept.set()).and(&untrained);
     if shared.manifest.split.is_some() {
-        // No part begins anew once something was trained, so what is here is what it begins with.
+        // No part is reset once it was trained, so the kept values are the first ones.
         anew = anew.without(&kept.set());
     }
     kept.begin(&shared.manifest, &anew);
@@ -189,7 +190,7 @@ pub(crate) fn begin_round(shared: &mut Shared) -> bool {
         kept.insert(part, learning.slots);
         keeping.unproven.insert(part);
     }
-    // Of what nobody keeps any more there is nobody to compare with.
+    // A part that nobody keeps any more cannot be compared.
     keeping.unproven = keeping.unproven.and(&kept.set()).without(&lost).without(&anew);
     let lacks = own.kept.without(&kept.set());
     if lost.is_empty() {
@@ -203,7 +204,7 @@ pub(crate) fn begin_round(shared: &mut Shared) -> bool {
     lacks.is_empty()
 }
 
-/// A round has stepped parts, or some of them begin anew: what is kept goes along.
+/// A round has stepped parts, or reset some. Marks the kept parts as current.
 pub(crate) fn begin_anew(shared: &mut Shared) {
     let head = &shared.lineage.head;
     let (stepped, untrained) = (head.stepped, head.untrained);
@@ -214,7 +215,7 @@ pub(crate) fn begin_anew(shared: &mut Shared) {
     }
 }
 
-/// Some members cannot train: tells for which parts, once.
+/// These members cannot train: reports once for which parts.
 pub(crate) fn tell_lacking(members: &[PeerId], shared: &mut Shared) {
     let parts = shared
         .head()
@@ -227,22 +228,23 @@ pub(crate) fn tell_lacking(members: &[PeerId], shared: &mut Shared) {
     }
 }
 
-/// This newcomer follows another head. What it keeps and is not what that says stays with it until it is a member: it may end
-/// up in another lineage still, and be the only one that has what was trained there.
+/// This newcomer follows another head. Parts that do not match that head stay with it until it is a member: it may
+/// still end up in another lineage, and be the only peer with the values trained there.
 pub(crate) fn follow(shared: &mut Shared) {
     let others = of_others(shared);
     let pending = &mut shared.keeping.pending;
     go_along(&mut shared.lineage, pending, &others, &shared.manifest);
 }
 
-/// This member has another head: what it keeps is of use no longer than parts stay as they are.
+/// This member has another head. Its parts are of use only while parts stay as they are.
 pub(crate) fn go_on(shared: &mut Shared) {
     let others = of_others(shared);
     let pending = &mut shared.keeping.pending;
     go_along_or_drop(&mut shared.lineage, pending, &others, &shared.manifest);
 }
 
-/// This peer is no member any more: what it was about to learn is given up, and all that it keeps if that is `damaged`.
+/// This peer is not a member any more. It gives up the parts that it was about to learn and, if `damaged`, all
+/// parts.
 pub(crate) fn leave(damaged: bool, shared: &mut Shared) {
     let keeping = std::mem::take(&mut shared.keeping);
     (shared.keeping.leaves_since, shared.keeping.line) = (keeping.leaves_since, keeping.line);
@@ -254,9 +256,9 @@ pub(crate) fn leave(damaged: bool, shared: &mut Shared) {
     }
 }
 
-/// Where the model is split: whether some parts are here and what they were when they were stepped last. What has changed and
-/// nobody else has goes on as it has become: a wrong bit, and else the run would be over. What was never trained begins anew:
-/// whoever takes it from there too would have other bits than who goes on with what has changed, and be cast out for ever.
+/// In a split run, whether some parts are here and have not changed by themselves. A changed part that nobody else
+/// has is accepted as it is: a wrong bit, but otherwise the run would be over. Untrained parts are reset. A peer
+/// that accepted a changed one there would differ from peers that reset theirs, and be cut off for good.
 pub(crate) fn is_sound(parts: &PartSet, others: &PartSet, shared: &mut Shared) -> bool {
     if shared.settings.planted(Bug::BelieveParts) {
         return true;
@@ -268,7 +270,7 @@ pub(crate) fn is_sound(parts: &PartSet, others: &PartSet, shared: &mut Shared) -
     damaged.and(others).is_empty() && parts.without(&kept.set()).is_empty()
 }
 
-/// What others keep, by the head, and go on keeping.
+/// Parts that others keep, by the head, and do not drop.
 pub(crate) fn of_others(shared: &Shared) -> PartSet {
     let me = shared.me();
     let others = shared.head().members.iter();
@@ -276,12 +278,12 @@ pub(crate) fn of_others(shared: &Shared) -> PartSet {
     others.fold(PartSet::default(), |all, m| all.or(&m.keeper.kept))
 }
 
-/// What most of a round's headers that keep a part say of it.
+/// The digest of a part in most of a round's headers.
 fn most_say(record: &Record, part: u16) -> Option<u64> {
     most(record.headers.iter().filter_map(|h| h.keeps.digest(part)))
 }
 
-/// A round is about to be taken into the state: what its headers say shows whether what was learnt is what it should be.
+/// A round is about to be applied. Its headers show whether the learned parts are right.
 pub(crate) fn prove(record: &Record, shared: &mut Shared) {
     let (kept, keeping) = (&mut shared.lineage.state.kept, &mut shared.keeping);
     for part in keeping.unproven.iter() {
@@ -295,8 +297,8 @@ pub(crate) fn prove(record: &Record, shared: &mut Shared) {
     }
 }
 
-/// Where the model is split: lets go of the parts that this peer keeps and of which most that keep them say something else. False
-/// if there are none, so that it cannot say what of its state is wrong.
+/// In a split run, drops this peer's parts whose digest differs from that of most keepers. False if there are none,
+/// so that it cannot tell what of its state is wrong.
 pub(crate) fn let_go_of_differing(record: &Record, shared: &mut Shared) -> bool {
     if shared.manifest.split.is_none() {
         return false;
@@ -309,8 +311,9 @@ pub(crate) fn let_go_of_differing(record: &Record, shared: &mut Shared) -> bool 
     !differing.is_empty()
 }
 
-/// A round is in the state, with updates by some that their sums do not give here. They may have been told another norm than
-/// this peer. If their moments are this peer's after that all the same they have lied: those whom the next round shows so.
+/// A round is in the state, with updates that do not follow from their sums here. Their publishers may have used
+/// another norm than this peer. If the next round shows that their moments equal this peer's all the same, they
+/// have lied.
 pub(crate) fn judge(
     record: &Record,
     doubted: BTreeSet<(PeerId, u16)>,
@@ -320,14 +323,15 @@ pub(crate) fn judge(
     let digest = |peer, part| of(peer).and_then(|keeps| keeps.digest(part));
     let me = shared.me();
     let (round, before) = std::mem::replace(&mut shared.keeping.doubted, (record.round, doubted));
-    // Who was away for a round has learnt its moments from others.
+    // A member that was away for a round has learned its moments from others.
     let before = before.into_iter().filter(|_| record.round == round + 1);
     before
         .filter(|(peer, part)| digest(*peer, *part).is_some_and(|said| Some(said) == digest(me, *part)))
         .collect()
 }
 
-/// A member asks for a part. It gets it at once where nothing of the next round has been sent (`idle`), else after that.
+/// A member asks for a part. It gets the part at once if nothing of the next round has been sent (`idle`),
+/// otherwise after that round.
 pub(crate) fn on_learn(from: PeerId, part: u16, idle: bool, shared: &mut Shared) {
     let questions = &mut shared.keeping.questions;
     if questions.len() >= QUESTIONS || questions.contains(&(from, part)) {
@@ -339,7 +343,7 @@ pub(crate) fn on_learn(from: PeerId, part: u16, idle: bool, shared: &mut Shared)
     }
 }
 
-/// Hands out what was asked for, as it is.
+/// Sends requested parts, as they are.
 fn hand_out(shared: &mut Shared) {
     let piece = shared.manifest.piece.get() as usize;
     let Some(parts) = Parts::of(&shared.manifest) else {
@@ -351,7 +355,7 @@ fn hand_out(shared: &mut Shared) {
         let Some(whole) = parts.range(part).filter(|_| own.contains(part)) else {
             continue;
         };
-        // Whoever learns what has changed finds that out, and would ask for it again.
+        // A learner of a changed part would find that out, and ask for it again.
         if shared.manifest.split.is_some() && !is_sound(&[part].into_iter().collect(), &others, shared) {
             shared.keeping.is_damaged = true;
             continue;
@@ -375,7 +379,7 @@ fn hand_out(shared: &mut Shared) {
     }
 }
 
-/// Asks for what this peer has said it learns.
+/// Asks for the parts that this peer has announced to learn.
 fn ask(shared: &mut Shared) {
     let Some(parts) = Parts::of(&shared.manifest) else {
         return;
@@ -422,7 +426,7 @@ fn ask(shared: &mut Shared) {
     }
 }
 
-/// A piece of a part has come. Whether it was asked for, and was not here.
+/// A piece of a part has come. Whether it was requested and missing.
 pub(crate) fn on_moments(
     from: PeerId,
     (part, piece): (u16, u32),
@@ -454,7 +458,7 @@ pub(crate) fn on_moments(
         return is_new;
     }
     learning.is_whole = true;
-    // One that is of a later round than this peer's waits for that.
+    // A part of a later round than this peer's waits for that round.
     if stepped == shared.lineage.head.stepped && own(shared).learns.contains(part) {
         let learning = shared.keeping.learning.remove(&part).expect("just found");
         shared.lineage.state.kept.insert(part, learning.slots);
@@ -464,7 +468,7 @@ pub(crate) fn on_moments(
     true
 }
 
-/// The link to a member is gone, and what it was asked for with it.
+/// The link to a member is down, and requests to it are lost.
 pub(crate) fn lost(peer: PeerId, shared: &mut Shared) {
     shared
         .keeping

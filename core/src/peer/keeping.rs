@@ -1,4 +1,4 @@
-//! What a peer fetches and hands out of the moments' parts, and how long it waits for what nobody keeps.
+//! The parts of the moments that a peer fetches and hands out, and how long it waits for parts that nobody keeps.
 
 use crate::access::invitation::Role;
 use crate::base::id::{Digest, PeerId, Round};
@@ -15,23 +15,23 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// A part without a keeper is waited for so long; then it begins anew with moments of zero. A guess: time for somebody to start
-/// a machine again.
+/// How long the run waits for a part without a keeper before it resets the part to zero. A guess: time to start a
+/// machine again.
 pub const LOST: Duration = Duration::from_secs(30);
 
-/// Who leaves waits so long for others to keep what it does.
+/// How long a leaving peer waits for others to keep its parts.
 pub(crate) const GOODBYE: Duration = Duration::from_secs(30);
 
-/// Parts that one member hands out to another at a time: a round's frames wait behind them, so no more than a sixteenth of the
-/// moments, and whoever comes has its share after a few rounds; two where there are few.
+/// Parts that one member hands out to another at a time; at least two. A round's frames wait behind them, so they
+/// are at most a sixteenth of the moments, and a newcomer has its share after a few rounds.
 pub(crate) fn window(parts: Parts) -> usize {
     (parts.count() / 16).max(2)
 }
 
-/// After so many rounds a part that was asked for does not come.
+/// Rounds after which a requested part counts as lost.
 pub(crate) const ROUNDS: Round = 4;
 
-/// Most questions that wait for the end of a round.
+/// Most requests that wait for the end of a round.
 pub(crate) const QUESTIONS: usize = 256;
 
 /// A part on its way here.
@@ -39,41 +39,41 @@ pub(crate) const QUESTIONS: usize = 256;
 pub(crate) struct Learning {
     pub from: PeerId,
     pub asked_at: Round,
-    /// The lineage after the round that it was stepped by last, once some of it is here.
+    /// The lineage after the round that stepped it last, once some of it is here.
     pub stepped: Option<Digest>,
     pub slots: Vec<Slot>,
-    /// Pieces that are here.
+    /// Pieces that have come.
     pub here: BTreeSet<u32>,
     pub is_whole: bool,
 }
 
-/// What a peer fetches, hands out and waits for.
+/// The parts that a peer fetches, hands out and waits for.
 #[derive(Debug, Default)]
 pub(crate) struct Keeping {
     pub learning: BTreeMap<u16, Learning>,
-    /// Parts that are here and have not been compared with those of their keepers.
+    /// Parts that have come, but were not compared with their keepers' digests yet.
     pub unproven: PartSet,
-    /// Who has let out an update of which part that its sum does not give here, in which round.
+    /// The round in which updates did not follow from their sums here, with their publishers and parts.
     pub doubted: (Round, BTreeSet<(PeerId, u16)>),
-    /// Who has asked for which part.
+    /// Requests: the peer and the part.
     pub questions: VecDeque<(PeerId, u16)>,
     /// Since when some part has no keeper.
     pub lacks_since: Option<Time>,
-    /// Since when this peer says goodbye.
+    /// Since when this peer wants to leave.
     pub leaves_since: Option<Time>,
-    /// Kilobytes per second that this peer's line carries, as far as that has shown; else 0.
+    /// Measured rate of this peer's line in kilobytes per second; 0 if unknown.
     pub line: u32,
-    /// What this peer's driver reads from its disk: as it was after this round.
+    /// The parts that this peer's driver is reading from disk, as of the round of this lineage.
     pub restoring: Option<Digest>,
-    /// The parts whose lack was told of.
+    /// The parts whose lack was reported.
     pub told: PartSet,
-    /// Where a model is split: something that was to be handed out has changed, and others have it as it was.
+    /// In a split run: a requested part has changed by itself, and others have it intact.
     pub is_damaged: bool,
-    /// Likewise: a round that others may have committed.
+    /// In a split run: a round that others may have committed.
     pub pending: Option<Box<Pending>>,
 }
 
-/// A round of which this peer holds all sums of its parts, which it has not committed, and others may have.
+/// A round whose sums this peer holds for all its parts, which it has not committed but others may have.
 #[derive(Debug)]
 pub(crate) struct Pending {
     /// The lineage after it.
@@ -82,9 +82,9 @@ pub(crate) struct Pending {
     pub held: Held,
 }
 
-/// The ledger has come to where `stepped` is the last lineage that has stepped parts. What is kept goes along if the round that
-/// leads there is at hand. What has changed by itself stays what has changed if `others` have it. Whether it is now, or was
-/// already, what the ledger says.
+/// Brings kept parts to `stepped`, the last lineage of the ledger that has stepped parts. That works if they are
+/// there already, or if the round that leads there is pending. Parts that changed by themselves stay marked as
+/// changed if `others` have them. Whether the parts match the ledger now.
 pub(crate) fn go_along(
     lineage: &mut Lineage,
     pending: &mut Option<Box<Pending>>,
@@ -106,7 +106,7 @@ pub(crate) fn go_along(
     true
 }
 
-/// Likewise of a member: what does not go along is of no use any more.
+/// Like [`go_along`](Self::go_along), for a member: parts that cannot be brought along are dropped.
 pub(crate) fn go_along_or_drop(
     lineage: &mut Lineage,
     pending: &mut Option<Box<Pending>>,
@@ -121,7 +121,7 @@ pub(crate) fn go_along_or_drop(
 }
 
 impl Keeping {
-    /// Bytes that others have had it hold.
+    /// Bytes that it holds on behalf of others.
     pub fn bytes(&self) -> usize {
         let learning = self.learning.values().map(|learning| {
             let slots = learning.slots.iter();
@@ -135,14 +135,14 @@ impl Keeping {
             + self.questions.len() * size_of::<(PeerId, u16)>()
     }
 
-    /// When a part has lacked a keeper for too long, if any does.
+    /// When some part will have been without a keeper for too long.
     pub fn wake_at(&self, now: Time) -> Option<Time> {
         let until = self.lacks_since.map(|since| since + LOST);
         until.filter(|until| *until > now)
     }
 }
 
-/// What this peer keeps where it goes on alone.
+/// The parts that this peer keeps when it continues alone.
 pub(crate) fn alone(
     lineage: &mut Lineage,
     (role, room): (Role, Room),

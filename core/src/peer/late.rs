@@ -1,4 +1,4 @@
-//! What a peer is told that is behind: about an attempt or a round that is over here, or that it is in no view.
+//! Answers to peers that are behind: about an attempt or round that is over here, or to a peer outside of the view.
 
 use crate::access::signature::{Attempt, Signed};
 use crate::base::id::PeerId;
@@ -12,7 +12,7 @@ use crate::wire::rights::Kind;
 use crate::wire::view::View;
 use crate::wire::{Message, ViewKey};
 
-/// The attempt in work where somebody is behind, if it has one.
+/// The attempt in work, if there is one.
 #[derive(Clone, Copy)]
 pub(crate) struct Here<'a> {
     pub view: &'a View,
@@ -20,7 +20,7 @@ pub(crate) struct Here<'a> {
     pub decided: &'a [Decided],
 }
 
-/// Answers a message about an attempt or round that is over here; `flush` if it was one.
+/// Answers a message about an attempt or round that is over here. `flush` if it was one.
 pub(crate) fn answer(
     from: PeerId,
     view: ViewKey,
@@ -49,7 +49,7 @@ pub(crate) fn answer(
     }
 }
 
-/// Tells a peer that is not in this peer's view where this lineage stands.
+/// Tells a peer outside of this peer's view where this lineage stands.
 pub(crate) fn tell_stranger(
     from: PeerId,
     view: ViewKey,
@@ -63,7 +63,7 @@ pub(crate) fn tell_stranger(
         }
         let excluded = here.decided.iter().rposition(|d| d.suspects.contains(&from));
         if let Some(last) = excluded.filter(|i| view.round >= here.decided[*i].view.round) {
-            // It believes what was decided of the attempts that it has been in, so it needs all from its own on.
+            // It accepts decisions about attempts that it was in, so it needs all from its own on.
             for decided in here.decided[..=last]
                 .iter()
                 .filter(|d| d.view.attempt >= view.attempt)
@@ -76,7 +76,7 @@ pub(crate) fn tell_stranger(
     shared.send_status(from, stage);
 }
 
-/// Who cannot be followed, and has nothing to go on from.
+/// The answer of a peer that cannot be followed and has no state.
 pub(crate) fn not_a_member() -> Message {
     Message::NotMember {
         standing: None,
@@ -84,7 +84,7 @@ pub(crate) fn not_a_member() -> Message {
     }
 }
 
-/// What in the headers of the last round that somebody holds contradicts those that were committed.
+/// A contradiction between another peer's headers of the last round and those that were committed.
 pub(crate) fn contradiction(
     view: ViewKey,
     headers: &[Signed<Header>],
@@ -95,8 +95,8 @@ pub(crate) fn contradiction(
     Conviction::find(Attempt { chain, view }, &last.record.headers, headers)
 }
 
-/// Sends what somebody lacks of the last round, or says that it is committed. False if that is not what it asks about,
-/// or if it had nothing to do with it and is no follower either.
+/// Sends the pieces that a peer lacks of the last round, or reports that it is committed. False if the peer asks
+/// about another round, or neither took part in it nor follows.
 pub(crate) fn repair(
     from: PeerId,
     follows: bool,
@@ -112,7 +112,7 @@ pub(crate) fn repair(
         let last = shared.lineage.last.as_ref()?;
         let data = shared.lineage.last_piece(chunk, piece)?;
         let mut message = finished_piece(last.view, (chunk, piece), data);
-        // With each of them, since others of its chunk may still be on another way, and come before the last of these.
+        // With each piece, since other pieces of its chunk may take another way, and overtake the last of these.
         let sealed = shared.lineage.seals.of(last.view);
         if let (Message::Piece { seal, .. }, Some(sealed)) = (&mut message, sealed) {
             *seal = sealed.seals.get(usize::from(chunk)).cloned().map(Box::new);

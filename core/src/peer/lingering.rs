@@ -1,5 +1,5 @@
-//! A peer that is done, and there for a while to answer those who are not: they may lack a piece of the last round, or
-//! take the result from here.
+//! The phase of a peer that is done. It stays for a while to answer others, which may lack a piece of the last
+//! round, or fetch the result from it.
 
 use crate::base::id::PeerId;
 use crate::base::time::Time;
@@ -13,11 +13,11 @@ use crate::peer::sponsor::{Sponsor, hand_out, hand_out_digests};
 use crate::wire::{Doing, Message, ViewKey};
 use std::collections::BTreeSet;
 
-/// Done, until nobody can need it any more.
+/// A peer that is done, until nobody can need it any more.
 pub(crate) struct Lingering {
     pub exit: Exit,
     until: Time,
-    /// Who may still lack a piece of the last round.
+    /// Peers that may still lack a piece of the last round.
     waits_for: BTreeSet<PeerId>,
     pub sponsor: Sponsor,
 }
@@ -31,7 +31,7 @@ impl Lingering {
             waits_for.remove(&shared.me());
         }
         if exit == Exit::Finished {
-            // Who did not make it to the end takes the result from here.
+            // Peers that did not reach the end fetch the result from here.
             waits_for.extend(shared.links.reachable());
         }
         let status = Message::Status {
@@ -59,7 +59,7 @@ impl Lingering {
         self.until
     }
 
-    /// Goes as soon as nobody can need this peer any more.
+    /// Exits as soon as nobody can need this peer any more.
     pub fn on_time(&self, shared: &Shared) -> Next {
         if self.waits_for.is_empty() || shared.now >= self.until {
             return Next::Exit(self.exit.clone());
@@ -98,7 +98,7 @@ impl Lingering {
                     self.waits_for.remove(&from);
                 }
                 if member {
-                    // Who is a member follows nobody.
+                    // A member follows nobody.
                     self.sponsor.forget(from);
                     let shown = Shown {
                         standing,
@@ -145,7 +145,8 @@ impl Lingering {
         Next::Stay
     }
 
-    /// Where lineages meet, the one that has come to its end may be the lighter: then its result is none of the run's.
+    /// Compares lineages. The lineage that has finished may be the one that yields; then its result is not the
+    /// run's.
     fn on_status(&mut self, from: PeerId, shown: &Shown<'_>, finished: bool, shared: &mut Shared) -> Next {
         let here: Vec<PeerId> = shared.head().members.iter().map(|m| m.peer).collect();
         let side = Side {
@@ -154,7 +155,7 @@ impl Lingering {
             lead: 0,
         };
         let differs = shown.standing.chain != shared.head().chain;
-        // Who has left has no result to give, and would only lead others astray.
+        // A peer that has left has no result, and would only mislead others.
         if !differs || !shared.head().finished(&shared.manifest) {
             return Next::Stay;
         }
@@ -164,8 +165,8 @@ impl Lingering {
             }
             Stands::Forged => drop(shared.outlaw(from, None)),
             Stands::Ours if !finished => {
-                // It may have been told where this lineage ends before it could compare that with its own. If it comes over, it
-                // asks for the result.
+                // The other may have been told where this lineage ends before it could compare. If it comes over,
+                // it asks for the result.
                 self.until = longer(shared);
                 self.waits_for.insert(from);
                 shared.send_status(from, Stage::Finished);
@@ -175,7 +176,7 @@ impl Lingering {
         Next::Stay
     }
 
-    /// Somebody lacks pieces of the last round, or has not heard that it is committed.
+    /// A peer lacks pieces of the last round, or has not heard that it is committed.
     fn on_repair(&mut self, from: PeerId, view: ViewKey, missing: &[(u16, u32)], shared: &mut Shared) {
         self.until = longer(shared);
         let follows = self.sponsor.has(from);
@@ -188,7 +189,7 @@ impl Lingering {
         answer_late(from, view, None, shared);
     }
 
-    /// Somebody asks whether this peer is there.
+    /// A peer probes this one.
     fn on_probe(&self, from: PeerId, view: ViewKey, nonce: u32, shared: &mut Shared) {
         let head = shared.head().round;
         let is_last = shared.lineage.last.as_ref().is_some_and(|last| last.view == view);
@@ -213,7 +214,7 @@ fn answer_late(from: PeerId, view: ViewKey, flush: Option<Vec<PeerId>>, shared: 
     late::answer(from, view, flush, None, Stage::Finished, shared);
 }
 
-/// Somebody still needs something: stays a while longer.
+/// A peer still needs something: until when to stay.
 fn longer(shared: &Shared) -> Time {
     shared.now + 2 * shared.detector.answer()
 }

@@ -1,19 +1,19 @@
-//! How a phase of a peer ends. Phases only ask; `peer.rs` alone changes them.
+//! How a phase of a peer ends. Phases only return it; `machine.rs` changes the phase.
 
 use crate::base::id::PeerId;
 use crate::peer::interface::Exit;
 use crate::peer::reason::OutcastReason;
 use crate::peer::sponsor::Sponsor;
 
-/// What a phase asks for when it is over.
+/// What comes after a phase.
 pub(crate) enum Next {
-    /// It is not over.
+    /// The phase goes on.
     Stay,
-    /// The round after the head begins, with this peer as one of its members and these followers.
+    /// The round after the head begins, with this peer as a member with these followers.
     Round(Sponsor),
-    /// This peer is no longer a member and joins again.
+    /// This peer is not a member any more, and joins again.
     Outcast(Outcast),
-    /// This peer is done, and there for a while to answer those who are not.
+    /// This peer is done, and stays for a while to answer others.
     Finish(Exit),
     /// This peer is done, and nobody can need it.
     Exit(Exit),
@@ -23,9 +23,9 @@ pub(crate) enum Next {
 #[derive(Debug)]
 pub(crate) struct Outcast {
     pub reason: OutcastReason,
-    /// Who said so: it joins again through that peer.
+    /// The peer that reported it, through which this one joins again.
     pub via: Option<PeerId>,
-    /// Whether the state that it holds is wrong.
+    /// Whether its state is wrong.
     pub damaged: bool,
 }
 

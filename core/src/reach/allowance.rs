@@ -1,5 +1,6 @@
-//! What is given on request: a question is short and its answer may be long, so each peer is given so much and no more
-//! within the time of an answer. Who asks for what it needs never finds out.
+//! Limits what each peer gets on request. A request is short and its answer may be long, so each peer gets a
+//! limited number of bytes within the time of an answer. A peer that asks only for what it needs never reaches the
+//! limit.
 
 use crate::base::id::PeerId;
 use crate::base::time::Time;
@@ -7,13 +8,14 @@ use crate::run::config::Manifest;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// So many whole states and vectors: a newcomer may have to begin again, and what it was given may be lost with a link.
+/// The number of whole states and vectors. A newcomer may have to start over, and a broken link may lose what it
+/// was sent.
 const TIMES: u64 = 4;
 
-/// Room beside them, for the heads that go with answers.
+/// Room besides them, for the heads in answers.
 const HEADS_BYTES: u64 = 1 << 20;
 
-/// Bytes given to each peer, since when.
+/// Bytes sent to each peer, and since when.
 #[derive(Debug)]
 pub(crate) struct Allowance {
     limit_bytes: u64,
@@ -29,7 +31,7 @@ impl Allowance {
         }
     }
 
-    /// Whether a peer may be given so many bytes more; if so, they count.
+    /// Whether a peer may get this many more bytes. If so, they count.
     pub fn take(&mut self, peer: PeerId, bytes: usize, now: Time, answer: Duration) -> bool {
         self.given.retain(|_, (since, _)| now - *since < answer);
         let (_, given) = self.given.entry(peer).or_insert((now, 0));
@@ -41,7 +43,7 @@ impl Allowance {
         may
     }
 
-    /// How many peers it remembers.
+    /// The number of peers that it remembers.
     pub fn len(&self) -> usize {
         self.given.len()
     }

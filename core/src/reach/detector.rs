@@ -1,13 +1,13 @@
-//! Adaptive deadlines from what was observed: RFC 6298's estimator (smoothed mean plus four mean
-//! deviations), one for each thing that is waited for.
+//! Adaptive deadlines from observations: the estimator of RFC 6298 (smoothed mean plus four mean deviations), one
+//! for each kind of wait.
 
 use crate::base::id::PeerId;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// RFC 6298, rule 2.4: a retransmission timer is never shorter than a second. It covers what no
-/// estimator has seen yet, such as another process taking the processor. Also the deadline of an
-/// answer before the first observation (rule 2.1).
+/// RFC 6298, rule 2.4: a retransmission timer is never shorter than a second. It covers delays that no estimator
+/// has seen yet, such as another process taking the processor. Also the deadline of an answer before the first
+/// observation (rule 2.1).
 pub const FLOOR: Duration = Duration::from_secs(1);
 
 /// RFC 6298, rule 2.5 allows a cap of a minute or more.
@@ -22,9 +22,9 @@ pub struct Estimator {
 }
 
 impl Estimator {
-    /// Takes an observation.
+    /// Adds an observation.
     pub fn observe(&mut self, sample: Duration) {
-        // Any more is for ever, and would make the sums below lose what they have.
+        // Larger values are as good as infinite, and would make the sums below lose precision.
         let sample = sample.as_micros().min(1 << 62) as f64;
         if self.seen {
             self.deviation_us += 0.25 * ((self.mean_us - sample).abs() - self.deviation_us);
@@ -36,41 +36,42 @@ impl Estimator {
         }
     }
 
-    /// The mean, if anything was seen.
+    /// The mean, once there is an observation.
     pub fn mean(&self) -> Option<Duration> {
         self.seen.then(|| Duration::from_micros(self.mean_us as u64))
     }
 
-    /// Mean plus four deviations, if anything was seen.
+    /// Mean plus four deviations, once there is an observation.
     pub fn deadline(&self) -> Option<Duration> {
         self.seen
             .then(|| Duration::from_micros((self.mean_us + 4.0 * self.deviation_us) as u64))
     }
 }
 
-/// What this peer has observed of the others.
+/// This peer's observations of the others.
 #[derive(Debug, Default)]
 pub struct Detector {
-    /// From the own contribution to the end of the reduce.
+    /// From this peer's contribution to the end of the reduce.
     reduce: Estimator,
     /// From a probe to its answer.
     answer: Estimator,
-    /// From a probe to its answer, of each peer: one that is far from all others would be drowned among theirs.
+    /// From a probe to its answer, for each peer: the values of one that is far from all others would be lost among
+    /// theirs.
     answers: BTreeMap<PeerId, Estimator>,
-    /// Answers missed since the last one seen.
+    /// Answers missed since the last one.
     backoff: u32,
-    /// Each member's time for a sample, as its headers tell.
+    /// Each member's time for a sample, from its headers.
     sample: BTreeMap<PeerId, Estimator>,
 }
 
 impl Detector {
-    /// A healthy round's wait was observed.
+    /// Observes the wait of a healthy round.
     pub fn saw_reduce(&mut self, wait: Duration) {
         self.reduce.observe(wait);
     }
 
-    /// A question was answered, perhaps after its deadline. Counts as twice the deadline at most: who answers
-    /// later than that was stopped.
+    /// Observes an answer, perhaps after its deadline. Counts as at most twice the deadline: a peer that answers
+    /// later was stopped.
     pub fn saw_answer(&mut self, peer: PeerId, wait: Duration) {
         let most = 2 * self.answer_of(peer);
         if self.answers.len() < REMEMBERED || self.answers.contains_key(&peer) {
@@ -80,13 +81,13 @@ impl Detector {
         self.backoff = 0;
     }
 
-    /// Somebody who is surely there did not answer in time: waits twice as long until an answer was seen (RFC
-    /// 6298, rules 5.5 and 5.7), or a way that is longer than the first deadline would never be found out.
+    /// A peer that is surely there did not answer in time. Doubles the wait until an answer comes (RFC 6298, rules
+    /// 5.5 and 5.7); otherwise a path longer than the first deadline would never be measured.
     pub fn missed_answer(&mut self) {
         self.backoff = (self.backoff + 1).min(6);
     }
 
-    /// A member's header told how long its share took.
+    /// Observes the compute time in a member's header.
     pub fn saw_compute(&mut self, peer: PeerId, compute: Duration, samples: f64) {
         if samples > 0.0 {
             let per_sample = compute.as_secs_f64() / samples;
@@ -97,7 +98,7 @@ impl Detector {
         }
     }
 
-    /// Forgets those who are not members any more, but how far away they are: they may come back.
+    /// Forgets peers that are not members any more, except for their distance: they may come back.
     pub fn keep(&mut self, members: impl Fn(&PeerId) -> bool) {
         self.sample.retain(|peer, _| members(peer));
         if self.answers.len() >= REMEMBERED {
@@ -105,36 +106,36 @@ impl Detector {
         }
     }
 
-    /// After so long without a new piece, ask whether the others are there. Asking is cheap, so this may be
-    /// early; a quarter of the floor keeps it from being a habit where rounds take microseconds.
+    /// After this time without a new piece, a peer probes the others. A probe is cheap, so this may be early. A
+    /// quarter of the floor avoids constant probing where rounds take microseconds.
     pub fn quiet(&self) -> Duration {
         self.reduce.deadline().unwrap_or(FLOOR).clamp(FLOOR / 4, CAP)
     }
 
-    /// After so long without an answer, a peer is suspected.
+    /// After this time without an answer, a peer is suspected.
     pub fn answer(&self) -> Duration {
         let deadline = self.answer.deadline().unwrap_or(FLOOR).clamp(FLOOR, CAP);
         (deadline * (1 << self.backoff)).min(CAP)
     }
 
-    /// After so long without an answer from a peer, it is suspected: if it is farther away than others later, but not by much.
-    /// Who answers late on purpose would have all wait for the dead as long.
+    /// After this time without an answer, this peer is suspected: later if it is farther away than others, but with
+    /// a bound. Otherwise a peer that answers late on purpose would make all wait as long for the dead.
     fn answer_of(&self, peer: PeerId) -> Duration {
         let own = self.answers.get(&peer).and_then(Estimator::deadline);
         let usual = self.answer();
         usual.max(own.unwrap_or_default().min(FAR * usual))
     }
 
-    /// After so long those of these that have not answered are suspected.
+    /// After this time, those of these peers that have not answered are suspected.
     pub fn answers(&self, peers: impl Iterator<Item = PeerId>) -> Duration {
         peers.fold(self.answer(), |longest, peer| longest.max(self.answer_of(peer)))
     }
 
-    /// After so long a member that still computes is too slow. Before the first observation its declared speed,
-    /// in samples per 1,000 seconds, counts as one.
+    /// After this time, a member that still computes is too slow. Before the first observation, its declared speed
+    /// in samples per 1,000 seconds counts.
     ///
-    /// Never less than twice the usual time: to exclude a member costs what it has in hand and its way back, at
-    /// least a round; so it is worth waiting for a round.
+    /// Never less than twice the usual time. Excluding a member costs the work that it has in hand and its way
+    /// back, at least a round, so waiting for a round is worth it.
     pub fn compute(&self, peer: PeerId, samples: f64, speed: u64) -> Duration {
         let seen = self.sample.get(&peer);
         let seen = seen.and_then(|e| Some(e.deadline()?.max(e.mean()?.saturating_mul(2))));
@@ -146,22 +147,22 @@ impl Detector {
     }
 }
 
-/// So many seconds, or the longest time that there is: what others say of themselves may lead to any number.
+/// This many seconds, or the longest duration: what others claim can lead to any number.
 fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
 }
 
-/// A member's first contribution may take this long: it builds kernels for the sizes that it has not seen.
-/// A guess, from software Vulkan adapters that take 4 to 9 seconds for it.
+/// A member's first contribution may take this long, since it builds kernels for new sizes. A guess, from software
+/// Vulkan adapters that take 4 to 9 seconds for it.
 const FIRST: Duration = Duration::from_secs(15);
 
-/// Who is far away is waited for so many times as long as usual at most.
+/// The wait for a far peer is at most this many times the usual one.
 const FAR: u32 = 4;
 
-/// Peers of which it is remembered how far away they are; more than there can be members.
+/// Peers whose distance is remembered; more than there can be members.
 const REMEMBERED: usize = 256;
 
-/// Times per sample are kept per this many samples, since a duration has no finer grain than a microsecond here.
+/// Times per sample are stored per this many samples, since durations here have the grain of a microsecond.
 const SCALE: f64 = 1e6;
 
 #[cfg(test)]

@@ -1,25 +1,26 @@
-//! Who is too slow even to sum: takes what it is sent, or delivers what it owes, so much more slowly than the others that
-//! all wait for it, while pieces trickle and so nobody finds anything amiss.
+//! Finds a member that is too slow even to sum: it receives or sends pieces so slowly that all wait for it, but
+//! fast enough that nobody times out.
 //!
-//! Judged by what both ends have counted. A run on slow links is slow for all, and nobody is to blame: behind is only who
-//! has got less than a quarter of what is under way between two while most others have got all of theirs. And it has to be
-//! so for long, by the clock and by what the round has taken before.
+//! The judgement uses the counts of both ends. A run on slow links is slow for all, and no member is to blame. A
+//! member is behind only if it has less than a quarter of the pieces under way to or from it, while most others
+//! have all of theirs. And it must be so for long, by the clock and in comparison with the round's past.
 //!
-//! Two can see that of a third with which both exchange pieces to and fro, as under the direct plan. In a ring pieces go one
-//! way between two, and neither can tell which of them is slow; of two members nobody can.
+//! Two members can judge a third if both exchange pieces with it in both directions, as under the direct plan. In a
+//! ring, pieces flow one way between two members, and neither can tell which is slow. With two members nobody can.
 
 use crate::base::id::PeerId;
 use crate::base::time::Time;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// An exchange that has lasted less than this hurts nobody much.
+/// A shorter exchange hurts nobody much.
 const LONG: Duration = Duration::from_secs(10);
 
-/// Who has got less than this part of a way is behind, so that the exchange would take it so many times as long as others.
+/// A member with less than this fraction of its pieces is behind: the exchange would take it this many times as
+/// long as others.
 const PART: u32 = 4;
 
-/// Pieces from one member to another: as many as have come, of as many as were sent or are due.
+/// Pieces from one member to another: how many came, of how many that were sent or are due.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Transfer {
     pub came: u32,
@@ -36,19 +37,19 @@ impl Transfer {
     }
 }
 
-/// What is known of another member.
+/// The transfers of another member.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ways {
     /// From here to it.
     pub to: Transfer,
     /// From it to here.
     pub from: Transfer,
-    /// From all to it, of as many as if all had sent it so much as this one.
+    /// From all to it, of as many as if all had sent as much as this peer.
     pub to_all: Transfer,
 }
 
 impl Ways {
-    /// Whether there is any of both.
+    /// Whether there were pieces in both directions.
     fn say(self) -> bool {
         self.to.of > 0 && self.from.of > 0
     }
@@ -57,14 +58,15 @@ impl Ways {
         self.say() && self.to.is_whole() && self.from.is_whole()
     }
 
-    /// What comes to it from here alone too slowly is the fault of the way, of which the other end sees as much.
+    /// Whether it is behind. If only this peer's pieces reach it too slowly, the link is to blame, and the other
+    /// end sees the same.
     fn lag(self) -> bool {
         self.say() && (self.from.lags() || self.to.lags() && self.to_all.lags())
     }
 }
 
-/// How long an exchange may last before the slowest is looked for, given the usual wait and what the round's computing took:
-/// who makes rounds last less than twice as long is worth it.
+/// How long an exchange may last before the slowest member is looked for, given the usual wait and the round's
+/// compute time. Excluding a member pays if rounds then take less than half as long.
 pub(crate) fn patience(usual: Duration, computing: Duration) -> Duration {
     LONG.max(4 * usual).max(computing)
 }
@@ -76,10 +78,11 @@ pub(crate) struct Laggards {
 }
 
 impl Laggards {
-    /// Takes what is known of each other member, none of which computes. Those that have been behind for as long as given.
+    /// Takes the transfers of all other members, none of which computes. Returns those that have been behind for
+    /// this long.
     pub fn judge(&mut self, others: &BTreeMap<PeerId, Ways>, now: Time, long: Duration) -> BTreeSet<PeerId> {
         let whole = others.values().filter(|ways| ways.are_whole()).count();
-        // Of the others but the one that is behind.
+        // Of the others except the one that is behind.
         let most = 2 * whole >= others.len() && whole > 0;
         let behind = |ways: &Ways| most && ways.lag();
         self.since.retain(|peer, _| others.get(peer).is_some_and(behind));
@@ -97,7 +100,8 @@ mod tests {
 
     const LONG_S: u64 = 5;
 
-    /// Whether the last of these others is too slow if each has got so many of a hundred pieces, second by second.
+    /// The second in which the last of these others is found too slow, given how many of a hundred pieces each has
+    /// by then.
     fn judged(got: impl Fn(u64) -> Vec<u32>, seconds: u64) -> Option<u64> {
         let mut laggards = Laggards::default();
         (0..seconds).find(|second| {
@@ -118,7 +122,7 @@ mod tests {
     #[test]
     fn who_alone_is_far_behind_for_long_is_too_slow() {
         assert_eq!(judged(|s| vec![100, 100, s as u32], 60), Some(LONG_S));
-        // The only other one: whoever goes on alone has nobody to be faster with.
+        // With only one other member there is nobody to compare it with.
         assert_eq!(judged(|s| vec![s as u32], 60), None);
     }
 

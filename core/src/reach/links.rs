@@ -1,8 +1,8 @@
-//! Who can be reached and how: open links, redialling with backoff, and relays where there is no link.
+//! Which peers can be reached, and how: open links, redialling with backoff, and relays where there is no link.
 //!
-//! Where a first dial came to nothing, others that may have a link to both are asked to introduce the two to each other:
-//! they dial at once, each where it was seen, so that routers in between take the other's packets for answers. What the
-//! others say shows the nearest way to have frames passed on, until there is a link.
+//! If a first dial fails, this peer asks others that may have links to both ends to introduce them. Then both dial
+//! at once, each at the address where the other was seen, so that routers in between take the packets for answers
+//! (hole punching). The introductions also show the nearest relay until there is a link.
 
 use crate::base::id::{Contact, Digest, PeerId, RunId};
 use crate::base::time::Time;
@@ -18,16 +18,16 @@ use std::time::Duration;
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 /// Longest pause between dials: how long a healed partition may go unnoticed.
 const LAST_PAUSE: Duration = Duration::from_secs(15);
-/// Who hangs up sooner than this may not want the link: it is dialled again as if it had not answered. A guess.
+/// A peer that hangs up sooner than this may not want the link. It is redialled as if the dial had failed. A guess.
 const LASTS: Duration = Duration::from_secs(1);
-/// How many are asked for an introduction. A guess: enough that one has a link, too few for a flood.
+/// How many members are asked for an introduction. A guess: enough that one has a link, too few for a flood.
 const ASKED: usize = 4;
-/// An introduction is waited for this long before one dials without. A guess: longer than most ways there and back.
+/// How long to wait for an introduction before dialling without one. A guess: longer than most round trips.
 const INTRODUCTION: Duration = Duration::from_secs(1);
-/// Peers that are remembered after they ceased to be members. The oldest are forgotten first.
+/// Peers remembered after they ceased to be members. The oldest are forgotten first.
 const ACQUAINTANCES: usize = 128;
 
-/// What links ask of the driver. It becomes one of the driver's own requests.
+/// A request of the links to the driver. It becomes one of the peer's outputs.
 #[derive(Debug)]
 pub enum LinkOutput {
     /// Send a message over the open link to a peer.
@@ -49,25 +49,25 @@ struct Entry {
     contact: Contact,
     up: bool,
     dialling: bool,
-    /// Since when it is, or was.
+    /// When it went up, now or last.
     up_since: Time,
-    /// Dials in a row that gave no link, or none that lasted.
+    /// Dials in a row without a link, or with one that did not last.
     fails: u32,
     dial_at: Option<Time>,
     /// The round-trip time of the link, while it is up.
     rtt: Duration,
-    /// When others were asked for an introduction, since the last dial.
+    /// When others were asked for an introduction since the last dial.
     asked_at: Option<Time>,
-    /// When somebody last introduced the two.
+    /// When another peer last introduced the two.
     introduced_at: Option<Time>,
-    /// By whom frames get there meanwhile.
+    /// The relays that frames may take meanwhile.
     ways: Ways,
-    /// When it was last wanted: for forgetting.
+    /// When it was last wanted. The oldest are forgotten.
     wanted: u64,
 }
 
 impl Entry {
-    /// When it is to be dialled, if it is not already.
+    /// When to dial it, unless a link is up or a dial is under way.
     fn to_dial(&self) -> Option<Time> {
         self.dial_at.filter(|_| !self.up && !self.dialling)
     }
@@ -82,8 +82,8 @@ impl Entry {
     }
 }
 
-/// Frames given to relays that are remembered, to know them again if a relay cannot pass them on. A guess: many more
-/// than are on their way there and back at once.
+/// Most frames given to relays that are remembered, to recognize one that a relay returns. A guess: many more than
+/// are on their way there and back at once.
 const RELAYED: usize = 1024;
 
 /// A frame that was given to a relay.
@@ -99,20 +99,20 @@ struct Given {
 pub struct Links {
     /// Set with every input.
     pub now: Time,
-    /// The head's members: their word is taken for what they relay, so they go before others.
+    /// The head's members. All members accept frames that these relay, so they are preferred.
     pub bearers: Vec<PeerId>,
-    /// Those that were no members before the last round.
+    /// Those of them that came in with the last round.
     pub new_bearers: Vec<PeerId>,
     me: PeerId,
     peers: BTreeMap<PeerId, Entry>,
     clock: u64,
-    /// What relays were given: the oldest first.
+    /// Frames given to relays, the oldest first.
     given: VecDeque<Given>,
     relayed: Relayed,
 }
 
 impl Links {
-    /// Knows nobody yet.
+    /// Links to nobody yet.
     pub fn new(settings: &Settings, run: RunId) -> Self {
         Self {
             now: Time::default(),
@@ -126,7 +126,7 @@ impl Links {
         }
     }
 
-    /// Remembers a peer, so that a link to it is kept up.
+    /// Remembers a peer, and keeps a link to it up.
     pub fn want(&mut self, peer: PeerId, contact: &Contact, now: Time) {
         if peer == self.me {
             return;
@@ -152,7 +152,7 @@ impl Links {
         }
     }
 
-    /// Somebody tells of a peer. Who is known is not forgotten for that, nor is where.
+    /// Another peer mentions this one. That displaces no known peer and no known address.
     pub fn hear_of(&mut self, peer: PeerId, contact: &Contact, now: Time) {
         let is_known = self.peers.get(&peer).is_some_and(|e| !e.contact.0.is_empty());
         if !is_known && (self.peers.contains_key(&peer) || self.peers.len() < ACQUAINTANCES) {
@@ -169,7 +169,7 @@ impl Links {
         }
     }
 
-    /// Has nothing more to do with a peer.
+    /// Forgets a peer entirely.
     pub fn drop(&mut self, peer: PeerId) {
         self.peers.remove(&peer);
     }
@@ -190,8 +190,8 @@ impl Links {
         entry.ways = Ways::default();
     }
 
-    /// A link is gone. The peer with the smaller name redials at once, the other a little later; both later than that if
-    /// links to the other do not last.
+    /// A link is down. The peer with the smaller name redials at once, the other a little later. Both wait longer
+    /// if links to the other do not last.
     pub fn down(&mut self, peer: PeerId, now: Time) {
         let me = self.me;
         if let Some(entry) = self.peers.get_mut(&peer) {
@@ -217,7 +217,7 @@ impl Links {
         }
     }
 
-    /// Where a peer can be dialled: what it says itself, and behind that what was seen here.
+    /// Where a peer can be dialled: its own addresses, then those seen here.
     pub fn known_contact(&self, peer: PeerId, mut says: Contact) -> Contact {
         let seen = self
             .peers
@@ -232,7 +232,7 @@ impl Links {
         says
     }
 
-    /// Bytes that others have had it hold.
+    /// Bytes that it holds on behalf of others.
     pub fn bytes(&self) -> usize {
         let entry = |entry: &Entry| size_of::<Entry>() + entry.contact.bytes() + entry.ways.bytes();
         let peers: usize = self.peers.values().map(entry).sum();
@@ -244,18 +244,18 @@ impl Links {
         self.peers.get(&peer).is_some_and(|e| e.up)
     }
 
-    /// Whether a peer is one of those that this one keeps in touch with.
+    /// Whether this peer keeps a link to another one up.
     pub fn knows(&self, peer: PeerId) -> bool {
         self.peers.contains_key(&peer)
     }
 
-    /// Whether it is known where to dial a peer.
+    /// Whether an address of a peer is known.
     #[cfg(feature = "sim")]
     pub fn may_dial(&self, peer: PeerId) -> bool {
         self.peers.get(&peer).is_some_and(|e| !e.contact.0.is_empty())
     }
 
-    /// Where each peer that has a link, or was wanted last, can be dialled: at most `most`.
+    /// The addresses of at most `most` peers, first those with links, then those wanted last.
     pub fn acquaintances(&self, most: usize) -> Vec<(PeerId, Contact)> {
         let mut known: Vec<_> = self
             .peers
@@ -270,7 +270,7 @@ impl Links {
             .collect()
     }
 
-    /// A peer, and where it can be dialled if that is known.
+    /// A peer with its addresses, if these are known.
     pub fn acquaintance(&self, peer: PeerId) -> Vec<(PeerId, Contact)> {
         let entry = self.peers.get(&peer).into_iter();
         entry.map(|entry| (peer, entry.contact.clone())).collect()
@@ -281,13 +281,13 @@ impl Links {
         self.peers.iter().filter(|(_, e)| e.up).map(|(p, _)| *p)
     }
 
-    /// A relay said that it cannot reach a peer either. False if that peer is not known any more.
+    /// A relay reported that it cannot reach a peer either. False if that peer is not known any more.
     fn no_relay(&mut self, relay: PeerId, to: PeerId) -> bool {
         let entry = self.peers.get_mut(&to);
         entry.map(|entry| entry.ways.close(relay, self.now)).is_some()
     }
 
-    /// Everybody else that there is a link to, members first.
+    /// All other peers with a link, members first.
     fn candidates(&self, to: PeerId) -> impl Iterator<Item = Candidate> {
         let others = self.reachable().filter(|peer| !self.bearers.contains(peer));
         let bearing = |peer| match self.new_bearers.contains(&peer) {
@@ -303,7 +303,7 @@ impl Links {
         })
     }
 
-    /// A peer that may have a link to another one.
+    /// The best relay to a peer.
     fn way(&self, to: PeerId) -> Option<PeerId> {
         match self.peers.get(&to) {
             Some(entry) => entry.ways.best(self.candidates(to), self.now),
@@ -323,8 +323,8 @@ impl Links {
         });
     }
 
-    /// Sends over the direct link, else over a peer that may have one. False if there is no way:
-    /// what must arrive is said again by whoever waits for it, since a frame may be lost under way just as well.
+    /// Sends over the direct link or, without one, through a relay. False if there is neither. A frame may be lost
+    /// on the way as well, so the peer that waits for an answer must send again.
     pub fn send(
         &mut self,
         out: &mut VecDeque<impl From<LinkOutput>>,
@@ -346,12 +346,12 @@ impl Links {
         true
     }
 
-    /// What a frame for this peer says, if its author has really written it and it has not come before.
+    /// The message in a relayed frame for this peer, if its author has signed it and it has not come before.
     pub fn open(&mut self, envelope: &Envelope, frame: Bytes) -> Option<Message> {
         self.relayed.open(envelope, frame)
     }
 
-    /// Passes a frame on for its author, who has a link to this peer.
+    /// Relays a frame for its author, which has a link to this peer.
     pub fn relay(&mut self, out: &mut VecDeque<impl From<LinkOutput>>, envelope: Envelope, frame: Bytes) {
         let (from, to, lane) = (envelope.from, envelope.to, envelope.lane);
         if self.is_up(to) {
@@ -362,9 +362,9 @@ impl Links {
         }
     }
 
-    /// A relay has no link either: the frame goes another way, if there is one; in the same envelope, so that it is taken
-    /// once, even if the relay has passed it on after all. False if that relay was given no such frame: else anybody
-    /// could have this peer say what it likes.
+    /// A relay has returned a frame because it has no link either. Sends the frame another way if there is one, in
+    /// the same envelope: if the relay has passed it on after all, the receiver accepts it only once. False if that
+    /// relay was not given the frame; otherwise anybody could make this peer send anything.
     pub fn on_unreachable(
         &mut self,
         out: &mut VecDeque<impl From<LinkOutput>>,
@@ -398,7 +398,7 @@ impl Links {
         true
     }
 
-    /// Somebody has no link to another peer: if there is one to each here, both are told to dial.
+    /// A peer has no link to another. If this one has links to both, it tells both to dial.
     pub fn introduce(&mut self, out: &mut VecDeque<impl From<LinkOutput>>, from: PeerId, to: PeerId) {
         let pair = [from, to].map(|peer| self.peers.get(&peer).filter(|entry| entry.up));
         let [Some(one), Some(other)] = pair else { return };
@@ -413,8 +413,8 @@ impl Links {
         }
     }
 
-    /// A peer is there, its link to somebody has such a round-trip time, and it dials now. If this one wants a link to it,
-    /// it does so too.
+    /// A relay has introduced a peer, with the round-trip time of its link to it. That peer dials now, and so does
+    /// this one if it wants a link.
     pub fn introduced(
         &mut self,
         out: &mut VecDeque<impl From<LinkOutput>>,
@@ -440,7 +440,7 @@ impl Links {
         entry.dial(peer, out);
     }
 
-    /// Those asked for an introduction: the nearest members that there is a link to.
+    /// The members asked for an introduction: the nearest with a link.
     fn asked(&self, to: PeerId) -> Vec<PeerId> {
         let members = self
             .candidates(to)
@@ -450,8 +450,8 @@ impl Links {
         members.iter().take(ASKED).map(|member| member.peer).collect()
     }
 
-    /// Dials that are due. After one that came to nothing others are asked to have the other end dial as well, once for each
-    /// dial; who cannot be dialled at all is asked after too, more seldom, to find the nearest way to it.
+    /// Dials that are due. After a failed dial, asks others once to have the other end dial as well. It also asks,
+    /// less often, for peers without a known address, to find the nearest relay.
     pub fn on_time(&mut self, out: &mut VecDeque<impl From<LinkOutput>>, now: Time) {
         let due = |entry: &Entry| entry.to_dial().is_some_and(|at| at <= now);
         let due = self.peers.iter().filter(|(_, entry)| due(entry));
@@ -484,13 +484,13 @@ impl Links {
         }
     }
 
-    /// When [`Links::on_time`] has something to do.
+    /// When [`Links::on_time`] must be called.
     pub fn wake_at(&self) -> Option<Time> {
         self.peers.values().filter_map(Entry::to_dial).min()
     }
 }
 
-/// How long a peer is left alone after so many dials in vain, and one more.
+/// The pause after this many failed dials, and one more.
 fn pause_after(fails: u32) -> Duration {
     (FIRST_PAUSE * 2u32.pow(fails.min(10))).min(LAST_PAUSE)
 }

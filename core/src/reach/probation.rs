@@ -1,21 +1,21 @@
-//! How long a peer that was excluded, and was so before, waits until it may be a member again. Each of its returns may cost
-//! the others as much as its last failure did; so who fails again and again comes back ever more seldom.
+//! How long a peer that was excluded repeatedly waits until it may be a member again. Each return may cost the
+//! others as much as its last failure, so a peer that fails again and again comes back ever more rarely.
 
 use crate::base::id::PeerId;
 use crate::base::time::Time;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The wait after a second exclusion; doubles with each further one.
+/// The wait after a second exclusion. It doubles with each further one.
 const FIRST_WAIT: Duration = Duration::from_secs(4);
-/// Doublings of it at most: nine minutes.
+/// Most doublings: nine minutes.
 const DOUBLINGS: u32 = 7;
-/// Doublings at most where the others cannot train without it: a minute. They have nothing to lose by its return but the
-/// time in which another of them could take its place.
+/// Most doublings if the others cannot train without it: a minute. Then its return costs them only the time in
+/// which another peer could take its place.
 const WAITING_DOUBLINGS: u32 = 4;
-/// Who was not excluded for so long begins anew.
+/// A peer that was not excluded for this long starts afresh.
 const FORGIVEN: Duration = Duration::from_secs(1200);
-/// Peers that are remembered, the last excluded first.
+/// Peers remembered, the last excluded first.
 const REMEMBERED: usize = 256;
 
 #[derive(Clone, Copy, Debug)]
@@ -24,12 +24,12 @@ struct Exclusions {
     last: Time,
 }
 
-/// Who was excluded lately.
+/// Recent exclusions by peer.
 #[derive(Debug, Default)]
 pub(crate) struct Probation(BTreeMap<PeerId, Exclusions>);
 
 impl Probation {
-    /// A peer was excluded.
+    /// Notes an exclusion.
     pub fn excluded(&mut self, peer: PeerId, now: Time) {
         self.0.retain(|_, e| now - e.last < FORGIVEN);
         if self.0.len() >= REMEMBERED && !self.0.contains_key(&peer) {
@@ -41,12 +41,12 @@ impl Probation {
         self.0.insert(peer, Exclusions { count, last });
     }
 
-    /// Whether a peer may be a member by now, of a run that `trains` without it or does not.
+    /// Whether a peer may be a member now, of a run that `trains` without it or does not.
     pub fn is_over(&self, peer: PeerId, trains: bool, now: Time) -> bool {
         self.until(peer, trains).is_none_or(|until| now >= until)
     }
 
-    /// When a peer may be a member again, if it had to wait.
+    /// When a peer may be a member again, if it has to wait.
     pub fn until(&self, peer: PeerId, trains: bool) -> Option<Time> {
         let exclusions = self.0.get(&peer).filter(|e| e.count >= 2)?;
         let most = if trains { DOUBLINGS } else { WAITING_DOUBLINGS };

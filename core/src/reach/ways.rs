@@ -1,65 +1,66 @@
-//! By whom frames get to a peer to which there is no link: what others have said of their links to it, and which of them is
-//! the nearest way. Knows nothing of frames.
+//! Chooses the relay to a peer without a link, from what others have said of their links to it. It knows nothing of
+//! frames.
 
 use crate::base::id::PeerId;
 use crate::base::time::Time;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// After so long a relay that had no link may have found one.
+/// After this time a relay that had no link may have found one.
 const RELAY_PAUSE: Duration = Duration::from_secs(5);
 
-/// Peers that may pass frames on, as what is known of one that they are for is concerned.
+/// Possible relays to one peer.
 #[derive(Debug, Default)]
 pub(crate) struct Ways {
-    /// Who has a link to it, and that link's round-trip time.
+    /// Peers with a link to it, and the round-trip time of that link.
     open: BTreeMap<PeerId, Duration>,
-    /// Who said that it has none, and when.
+    /// Peers that said they have none, and when.
     closed: BTreeMap<PeerId, Time>,
 }
 
-/// Somebody that there is a link to.
+/// A peer with a link to this one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Candidate {
     pub peer: PeerId,
-    /// Of the link to it.
+    /// Round-trip time of that link.
     pub rtt: Duration,
-    /// Who takes its word for what it passes on.
+    /// Which members accept frames that it relays.
     pub bearing: Bearing,
 }
 
-/// Who takes a peer's word for what it passes on, the best first.
+/// Which members accept frames that a peer relays, the best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Bearing {
     /// All members: it was one before the last round too.
     Old,
-    /// Who has committed the last round, which let it in. Others that it let in know it only then.
+    /// Members that have committed the last round, which admitted it. Others that came in with it know it only from
+    /// then on.
     New,
     /// Nobody.
     Stranger,
 }
 
 impl Ways {
-    /// This peer has a link of such a round-trip time.
+    /// A peer has a link with this round-trip time.
     pub fn open(&mut self, by: PeerId, rtt: Duration) {
         self.closed.remove(&by);
         self.open.insert(by, rtt);
     }
 
-    /// This peer has none.
+    /// A peer has no link.
     pub fn close(&mut self, by: PeerId, now: Time) {
         self.open.remove(&by);
         self.closed.insert(by, now);
     }
 
-    /// Whatever this peer has said may hold no more.
+    /// A peer's statements may not hold any more.
     pub fn forget(&mut self, by: PeerId) {
         self.closed.remove(&by);
         self.open.remove(&by);
     }
 
-    /// The nearest of those that may have a link: first by who takes their word, then who has said so, then by the time there
-    /// and back; of equal ones the first.
+    /// The best relay: first by which members accept its frames, then one that has said that it has a link, then by
+    /// round-trip time; of equal ones the first.
     pub fn best(&self, candidates: impl Iterator<Item = Candidate>, now: Time) -> Option<PeerId> {
         let usable = |by: PeerId| self.closed.get(&by).is_none_or(|at| now - *at >= RELAY_PAUSE);
         let length = |by: &Candidate| {
@@ -71,7 +72,7 @@ impl Ways {
         usable.min_by_key(length).map(|by| by.peer)
     }
 
-    /// Bytes that others have had it hold.
+    /// Bytes that it holds on behalf of others.
     pub fn bytes(&self) -> usize {
         self.open.len() * size_of::<(PeerId, Duration)>() + self.closed.len() * size_of::<(PeerId, Time)>()
     }

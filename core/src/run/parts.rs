@@ -1,24 +1,24 @@
-//! The parts of the flat vector whose moments members keep, and sets of them. Pure index arithmetic: who keeps what is not
-//! known here.
+//! How the flat vector is cut into parts that members keep, and sets of parts. Pure index arithmetic; it does not
+//! know who keeps what.
 
 use crate::numeric::optim::BLOCK;
 use crate::run::config::Manifest;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
-/// Most parts of a vector: with as many as a view has members times four each can have its share, and a set of them is 32
+/// Most parts of a vector: four times the members of a view, so that each can have its share. A set of them is 32
 /// bytes.
 pub const MOST_PARTS: usize = 256;
 
 /// A short vector has no more parts than this ...
 const FEW: usize = 8;
-/// ... and a longer one no parts shorter than this: each part is a frame at least.
+/// ... and a longer one no parts shorter than this, since each part takes a frame of its own.
 const SHORTEST: usize = 4096;
 
 /// Words of a set.
 const WORDS: usize = MOST_PARTS / 64;
 
-/// How a vector is cut into parts: all of the same length, a multiple of 256 elements, but for the last.
+/// How a vector is cut: into parts of equal length, a multiple of 256 elements. The last part may be shorter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parts {
     /// Elements of the vector.
@@ -28,12 +28,12 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// The parts of a run's vector; none if each member keeps all.
+    /// The parts of a run's vector; `None` if each member keeps all.
     pub fn of(manifest: &Manifest) -> Option<Self> {
         manifest.copies.map(|_| Self::of_len(manifest.layout.len))
     }
 
-    /// The parts of a vector of so many elements.
+    /// The parts of a vector of this many elements.
     pub fn of_len(len: usize) -> Self {
         let least = len.div_ceil(FEW).min(SHORTEST);
         let part = len.div_ceil(MOST_PARTS).max(least).max(1);
@@ -43,33 +43,33 @@ impl Parts {
         }
     }
 
-    /// How many there are.
+    /// The number of parts.
     pub fn count(&self) -> usize {
         self.len.div_ceil(self.part)
     }
 
-    /// Elements of a part, if there is such a part.
+    /// The elements of a part, if it exists.
     pub fn range(&self, part: u16) -> Option<Range<usize>> {
         let start = usize::from(part) * self.part;
         (start < self.len).then(|| start..self.len.min(start + self.part))
     }
 
-    /// The part that an element is in.
+    /// The part with this element.
     pub fn part_of(&self, element: usize) -> u16 {
         (element / self.part) as u16
     }
 
-    /// All of them, as a set.
+    /// All parts, as a set.
     pub fn all(&self) -> PartSet {
         self.iter().collect()
     }
 
-    /// All of them.
+    /// All parts, in order.
     pub fn iter(&self) -> impl Iterator<Item = u16> + use<> {
         0..self.count() as u16
     }
 
-    /// The elements of a part's pieces, of at most so many elements each.
+    /// The elements of a part's pieces, at most `piece` each.
     pub fn pieces(&self, part: u16, piece: usize) -> impl Iterator<Item = Range<usize>> + use<> {
         let whole = self.range(part).unwrap_or(0..0);
         whole
@@ -84,13 +84,13 @@ impl Parts {
 pub struct PartSet([u64; WORDS]);
 
 impl PartSet {
-    /// Whether a part is in it.
+    /// Whether it has a part.
     pub fn contains(&self, part: u16) -> bool {
         let word = self.0.get(usize::from(part) / 64);
         word.is_some_and(|word| word >> (part % 64) & 1 == 1)
     }
 
-    /// Puts a part in.
+    /// Adds a part.
     ///
     /// # Panics
     /// If no vector has such a part.
@@ -98,40 +98,40 @@ impl PartSet {
         self.0[usize::from(part) / 64] |= 1 << (part % 64);
     }
 
-    /// Takes a part out.
+    /// Removes a part.
     pub fn remove(&mut self, part: u16) {
         if let Some(word) = self.0.get_mut(usize::from(part) / 64) {
             *word &= !(1 << (part % 64));
         }
     }
 
-    /// How many are in it.
+    /// The number of parts in it.
     pub fn len(&self) -> usize {
         self.0.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// Whether none is.
+    /// Whether it has no parts.
     pub fn is_empty(&self) -> bool {
         self.0 == [0; WORDS]
     }
 
-    /// Those that are in it, in order.
+    /// Its parts, in order.
     pub fn iter(&self) -> impl Iterator<Item = u16> + use<> {
         let set = *self;
         (0..MOST_PARTS as u16).filter(move |part| set.contains(*part))
     }
 
-    /// Those that are in either.
+    /// The union with another set.
     pub fn or(&self, other: &Self) -> Self {
         Self(std::array::from_fn(|i| self.0[i] | other.0[i]))
     }
 
-    /// Those that are in both.
+    /// The intersection with another set.
     pub fn and(&self, other: &Self) -> Self {
         Self(std::array::from_fn(|i| self.0[i] & other.0[i]))
     }
 
-    /// Those that are not in another.
+    /// Its parts that are not in another set.
     pub fn without(&self, other: &Self) -> Self {
         Self(std::array::from_fn(|i| self.0[i] & !other.0[i]))
     }

@@ -1,23 +1,23 @@
-//! For how much of a model that is split over the members one of them has room.
+//! How many spans of a split model a member has room for.
 
 use serde::{Deserialize, Serialize};
 
-/// Parts that a span needs at most: all that a vector may have.
+/// The most parts that a span can need: all that a vector may have.
 const ANY: u16 = 256;
 
-/// For how many spans a member has room, and for which.
+/// How many spans a member has room for, and which.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Room {
-    /// How many; 0 where no model is split.
+    /// The number of spans; 0 if no model is split.
     pub spans: u16,
-    /// None with an end of the model, which alone read samples: it has no data.
+    /// Set if the member has no data, and so cannot hold the first or the last span, which alone read samples.
     pub inner: bool,
-    /// Only for such as need no more than so many parts. Those of the run's manifest never need more.
+    /// Only spans that need at most this many parts. The spans of the run's manifest never need more.
     pub parts: u16,
 }
 
 impl Room {
-    /// For so many spans, whichever they are.
+    /// Room for this many spans of any kind.
     pub const fn of(spans: u16) -> Self {
         Self {
             spans,
@@ -26,7 +26,7 @@ impl Room {
         }
     }
 
-    /// For so many spans between the ends of a model.
+    /// Room for this many spans, except the first and the last.
     pub const fn inner(spans: u16) -> Self {
         Self {
             inner: true,
@@ -34,12 +34,12 @@ impl Room {
         }
     }
 
-    /// Whether the samples are there that one of so many spans reads, if it reads any.
+    /// Whether the member has the samples that one of `spans` spans reads, if it reads any.
     pub fn reads(self, span: usize, spans: usize) -> bool {
         !self.inner || (span > 0 && span + 1 < spans)
     }
 
-    /// The room that counts where a model has so many spans: for no more than there are for it.
+    /// The same room, for at most `spans` spans.
     pub fn within(self, spans: usize) -> Self {
         let takes = (0..spans).filter(|span| self.reads(*span, spans)).count();
         Self {

@@ -1,17 +1,19 @@
 //! The endless stream of shuffled epochs, without a table.
 //!
-//! Position `p` of the stream lies in epoch `p / n`, and each epoch visits all `n` samples once, in its own order. Any
-//! peer can say which sample stands at any position, from the seed alone and in constant memory.
+//! Position `p` of the stream lies in epoch `p / n`, and each epoch visits all `n` samples once, in its own order.
+//! Any peer can compute the sample at any position, from the seed alone and in constant memory.
 //!
-//! An epoch's order is a keyed permutation of `0..n`: a Feistel network (Luby and Rackoff 1988) on the smallest power
-//! of two that is not below `n`. The index is cut into two halves (unequal by a bit where the width is odd); in turn,
-//! each half is xored with a keyed hash of the other, which can be undone and so is a bijection whatever the hash.
-//! Where the result is not below `n` the network is applied again until it is ("cycle walking", Black and Rogaway
-//! 2002), which keeps it a bijection on `0..n` and takes fewer than two rounds through the network on average. The
-//! hash is the finalizer of SplitMix64 (Steele, Lea and Flood 2014, constants of Stafford's Mix13), which also derives
-//! the epoch's key from the seed and the epoch. This is mixing for training, not cryptography.
+//! An epoch's order is a keyed permutation of `0..n`: a Feistel network (Luby and Rackoff 1988) on the smallest
+//! power of two that is not below `n`. The index is cut into two halves (unequal by a bit where the width is odd).
+//! In turn, each half is xored with a keyed hash of the other; this can be undone, so it is a bijection for every
+//! hash.
 //!
-//! It must not know what a sample is, nor who works on it.
+//! Where the result is not below `n`, the network is applied again until it is ("cycle walking", Black and Rogaway
+//! 2002). That keeps it a bijection on `0..n` and takes fewer than two rounds through the network on average. The
+//! hash is the finalizer of SplitMix64 (Steele, Lea and Flood 2014, constants of Stafford's Mix13), which also
+//! derives the epoch's key from the seed and the epoch. This is mixing for training, not cryptography.
+//!
+//! It knows neither what a sample is, nor who works on it.
 
 use crate::base::random::{GOLDEN, mix};
 use crate::run::config::Manifest;
@@ -37,13 +39,13 @@ const SMALL_ROUNDS: u32 = 32;
 /// A guess on the safe side: eight rounds do well from six bits on.
 const SMALL_BITS: u32 = 12;
 
-/// How many samples stand at these positions of the stream.
+/// The number of samples at these positions of the stream.
 pub fn count(positions: &[Range<u64>]) -> u64 {
     positions.iter().map(|range| range.end - range.start).sum()
 }
 
 impl Shuffle {
-    /// A run's.
+    /// The shuffle of a run.
     pub fn of(manifest: &Manifest) -> Self {
         Self {
             seed: manifest.seed,

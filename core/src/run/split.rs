@@ -1,7 +1,7 @@
-//! How a run's manifest cuts a model over the members: its steps, and which of them go together.
+//! How the manifest cuts a model over the members: its steps, and which steps form a span.
 //!
-//! A *step* is the smallest part of a model that can be computed alone, a *span* a run of steps on one member. Who computes
-//! what of a round is told by [`route`](crate::ledger::route).
+//! A *step* is the smallest part of a model that can be computed alone. A *span* is a sequence of steps on one
+//! member, a pipeline stage. [`route`](crate::ledger::route) decides who computes what in a round.
 
 use crate::numeric::codec::Codec;
 use serde::{Deserialize, Serialize};
@@ -9,36 +9,36 @@ use std::collections::BTreeSet;
 use std::num::{NonZeroU16, NonZeroU32};
 use std::ops::Range;
 
-/// Most steps, and most spans: a guess, far above any model that somebody cuts.
+/// Most steps, and most spans. A guess, far above any model that users cut.
 pub const MOST_STEPS: usize = 256;
-/// Most lanes: each is a vector that who computes all of them holds.
+/// Most lanes. Each lane is one more vector for a member that computes all of them.
 pub const MOST_LANES: u16 = 16;
-/// Most elements that go over a boundary at once: as `f32` they fit a frame with room for what is said with them.
+/// Most elements of one tensor between two spans. As `f32` they fit a frame, with its header.
 pub const MOST_BOUNDARY: u64 = 1 << 20;
 
 /// One step of a model.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
-    /// The elements of the flat vector that it uses, in order. Others may use them too.
+    /// The elements of the flat vector that it uses, in order. Other steps may use them too.
     pub ranges: Vec<Range<usize>>,
-    /// How long it takes beside others.
+    /// Its time, relative to other steps.
     pub cost: u32,
-    /// Elements that go on to the next step, for each sample.
+    /// Elements that it passes to the next step, for each sample.
     pub boundary: u32,
 }
 
 impl Step {
-    /// How many elements it uses.
+    /// The number of elements that it uses.
     pub fn len(&self) -> usize {
         self.ranges.iter().map(Range::len).sum()
     }
 
-    /// Whether it uses none.
+    /// Whether it uses no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The place of a range of elements that it uses among all that it uses.
+    /// The place of a range among all elements that it uses, one range after the other.
     pub fn place(&self, range: &Range<usize>) -> Option<Range<usize>> {
         let mut before = 0;
         for own in &self.ranges {
@@ -57,22 +57,22 @@ impl Step {
 pub struct Split {
     /// The model's steps, in order.
     pub steps: Vec<Step>,
-    /// How many steps each span has.
+    /// The number of steps of each span.
     pub spans: Vec<NonZeroU16>,
     /// Samples of a microbatch.
     pub micro_batch: NonZeroU32,
-    /// How activations and their gradients travel from span to span.
+    /// The codec of activations and their gradients.
     pub boundary: Codec,
-    /// How many lanes a round has: each is computed by one holder of a span.
+    /// The number of lanes of a round. One holder of a span computes each lane.
     pub lanes: NonZeroU16,
 }
 
 impl Split {
-    /// Whether it fits a flat vector of so many elements.
+    /// Checks that it fits a flat vector of this many elements.
     ///
     /// # Errors
     ///
-    /// Why not.
+    /// What does not fit.
     pub fn check(&self, len: usize) -> Result<(), &'static str> {
         let steps: usize = self.spans.iter().map(|steps| usize::from(steps.get())).sum();
         if self.steps.is_empty() || self.steps.len() > MOST_STEPS || steps != self.steps.len() {
@@ -114,7 +114,7 @@ impl Split {
         Ok(())
     }
 
-    /// The same model in as many spans of so many steps each.
+    /// The same model with spans of these numbers of steps.
     pub fn cut(&self, spans: &[NonZeroU16]) -> Self {
         Self {
             spans: spans.to_vec(),
@@ -122,7 +122,8 @@ impl Split {
         }
     }
 
-    /// Whether the same model can be cut so: into as many spans, none of which gives more than the widest does now.
+    /// Whether the same model can be cut so: into the same number of spans, none with a wider boundary than the
+    /// widest now.
     pub(crate) fn can_be(&self, spans: &[NonZeroU16]) -> bool {
         let steps: usize = spans.iter().map(|steps| usize::from(steps.get())).sum();
         spans.len() == self.spans.len()
@@ -130,7 +131,7 @@ impl Split {
             && self.cut(spans).spans().all(|span| self.may_end(span.end))
     }
 
-    /// Whether a span may end with so many steps before its end.
+    /// Whether a span may end with this many steps before its end.
     pub(crate) fn may_end(&self, end: usize) -> bool {
         let given = |end: usize| self.steps[end - 1].boundary;
         let inner = self.spans().take(self.spans.len() - 1);
@@ -180,52 +181,52 @@ impl Split {
         used
     }
 
-    /// How many numbers a span's gradient has: those of each step, one after the other.
+    /// The length of a span's gradient: the gradients of its steps, one after the other.
     pub fn gradient_len(&self, span: usize) -> usize {
         self.steps[self.span(span)].iter().map(Step::len).sum()
     }
 
-    /// Where of a span's gradient that of a step lies.
+    /// The range of a step's gradient within the span's.
     ///
     /// # Panics
-    /// If it is not one of the span's.
+    /// If the step is not one of the span's.
     pub fn gradient_of(&self, span: usize, step: usize) -> Range<usize> {
         let first = self.span(span).start;
         let start = self.steps[first..step].iter().map(Step::len).sum();
         start..start + self.steps[step].len()
     }
 
-    /// The share that some steps have of what the whole model computes for a sample.
+    /// The share of some steps in the model's computation for a sample.
     pub fn share(&self, steps: Range<usize>) -> f64 {
         let cost = |steps: &[Step]| steps.iter().map(|step| f64::from(step.cost)).sum::<f64>();
         cost(&self.steps[steps]) / cost(&self.steps)
     }
 
-    /// What some steps cost a sample; at least 1.
+    /// The cost of some steps for a sample; at least 1.
     pub fn cost(&self, steps: Range<usize>) -> u64 {
         let cost = self.steps[steps].iter().map(|step| u64::from(step.cost));
         cost.sum::<u64>().max(1)
     }
 
-    /// As how many samples in one span so many in this one count, where spans cost alike: speeds are in these, so that they
-    /// are the same whatever span one holds.
+    /// Converts samples of this span into samples of an average span. Speeds are measured in these, so that they do
+    /// not depend on the span that a member holds.
     pub fn work(&self, span: usize, samples: u64) -> f64 {
         self.share(self.span(span)) * (self.spans.len() as u64 * samples) as f64
     }
 
-    /// Where some step begins or ends to use elements.
+    /// All positions where a step begins or ends to use elements.
     pub fn borders(&self) -> BTreeSet<usize> {
         let ranges = self.steps.iter().flat_map(|step| &step.ranges);
         ranges.flat_map(|range| [range.start, range.end]).collect()
     }
 
-    /// The steps that use a range of elements, which lies between two borders, in order.
+    /// The steps that use a range of elements between two borders, in order.
     pub fn users(&self, range: &Range<usize>) -> Vec<usize> {
         let uses = |step: &usize| self.steps[*step].place(range).is_some();
         (0..self.steps.len()).filter(uses).collect()
     }
 
-    /// Elements that go on from a span to the next, for each sample.
+    /// Elements that a span passes to the next, for each sample.
     pub fn boundary_after(&self, span: usize) -> usize {
         self.steps[self.span(span).end - 1].boundary as usize
     }
@@ -235,7 +236,7 @@ impl Split {
 mod tests {
     use super::*;
 
-    /// Eight steps over 1,000 elements, of which the last uses those of the first again.
+    /// Eight steps over 1,000 elements. The last uses the elements of the first again.
     fn tied() -> Split {
         let step = |i: usize| Step {
             ranges: match i {

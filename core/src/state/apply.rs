@@ -1,9 +1,9 @@
-//! A committed round's way into the state: part by part, so that a long vector holds up nothing that others wait for.
+//! Applies a committed round to the state in parts, so that a long vector does not delay the network.
 //!
-//! Who has all chunks of a round may still have to pass some of them on, and a state of many megabytes takes
-//! as long to apply and to hash as the chunks take to travel. So after some parts the peer asks for a tick at once, and
-//! whoever moves it lets the network have its turn before. Nothing else is taken in between: any other input finishes
-//! what was begun.
+//! A member with all chunks of a round may still have to pass some on, and a state of many megabytes takes as long
+//! to apply and hash as the chunks take to travel. So after some parts the peer asks for a tick at once, and the
+//! driver lets the network have its turn before. No other input is handled in between: any other input finishes the
+//! round first.
 
 use crate::base::id::Digest;
 use crate::base::time::Time;
@@ -15,11 +15,10 @@ use crate::run::config::Manifest;
 use crate::state::State;
 use crate::state::lineage::Lineage;
 
-/// Elements between two turns of the network: short enough to be done in half a millisecond, long enough that turns cost
-/// little.
+/// Elements between two turns of the network: half a millisecond of work, but long enough that turns cost little.
 const TURN: usize = 1 << 17;
 
-/// Bytes of a state that is not worth any turn.
+/// A state of fewer bytes is applied without turns.
 const SHORT: u64 = 1 << 20;
 
 /// A committed round that is being applied.
@@ -28,14 +27,13 @@ pub(crate) struct Applying {
     /// When the round was complete.
     pub complete_at: Time,
     step: Step,
-    /// Elements that were stepped: whole pieces.
+    /// Elements that were stepped, in whole pieces.
     done: usize,
-    /// Digests of the state's blocks that were stepped, taken while the cache still holds them.
+    /// Digests of the stepped blocks, taken while they are still in the cache.
     blocks: Vec<Digest>,
-    /// Blocks that were compared with what they were after the round before, if they are to be.
+    /// If blocks are to be verified: how many were compared with their digests after the previous round.
     proven: Option<u32>,
-    /// How sums are encoded, those of the parts of the moments that this member keeps, and whether it looks first whether these
-    /// are what they were.
+    /// The codec of sums, the sums of this member's parts, and whether it verifies these parts first.
     held: (Codec, Held, bool),
 }
 
@@ -46,13 +44,13 @@ pub(crate) enum Progress {
     More,
     /// The state is that after the round.
     Done,
-    /// A block was not what it had been after the round before.
+    /// A block had changed by itself since the previous round.
     Damaged,
 }
 
 impl Applying {
-    /// Begins. Who `proves` takes one hash more over the whole state: where two full members alone could differ, so that
-    /// nobody could tell which of them is right, each has to know it by itself.
+    /// Begins to apply a round. With `proves`, it also hashes the state before the round. That is needed if only
+    /// two full members could differ: nobody could tell which is right, so each has to know it by itself.
     pub fn new(
         record: Record,
         step: Step,
@@ -73,12 +71,12 @@ impl Applying {
         }
     }
 
-    /// Whether the state is so short that its parts are not worth it.
+    /// Whether the state is too short to apply in parts.
     pub fn is_short(manifest: &Manifest) -> bool {
         manifest.state_bytes() <= SHORT
     }
 
-    /// Applies and hashes some blocks. After the last the digest is the state's.
+    /// Applies and hashes some blocks. After the last one the digest is that of the state.
     pub fn part(&mut self, manifest: &Manifest, sums: &mut Assembly, lineage: &mut Lineage) -> Progress {
         let state = &mut lineage.state;
         let until = self.done + TURN;
@@ -112,7 +110,7 @@ impl Applying {
         Progress::Done
     }
 
-    /// What is in the state by now is held no longer: while the rest is applied others send what they have of the next round.
+    /// Drops pieces that are in the state now, since other members already send pieces of the next round.
     fn let_go(&mut self, sums: &mut Assembly) {
         let (_, held, _) = &mut self.held;
         *held = held.split_off(&self.done);
@@ -120,10 +118,10 @@ impl Applying {
     }
 }
 
-/// Whether the blocks that end or begin before an element are what they were when these digests were taken.
+/// Verifies the blocks that begin before an element against these digests.
 fn prove(proven: &mut Option<u32>, until: usize, state: &State, digests: &[Digest]) -> bool {
     let Some(proven) = proven else { return true };
-    // A piece may end in the middle of a block, which is compared before any of it is stepped.
+    // A piece may end within a block, which is verified before any of it is stepped.
     while let Some(block) = state.block_range(*proven).filter(|block| block.start < until) {
         if digests.get(*proven as usize) != Some(&state.block_digest(block)) {
             return false;

@@ -1,12 +1,12 @@
-//! One member's part of a round where it holds spans of a model: which microbatch goes forward or backward next, what came for
-//! it, and what it has given, which it keeps until the round is committed.
+//! One member's part of a round in a split run: which microbatch goes forward or backward next, its inputs, and its
+//! outputs, which it keeps until the round is committed.
 //!
-//! A tensor is named by the span that gives it, the direction and the microbatch, not by the attempt: whoever computes it, it is
-//! the same. So when a member fails, those who take over its lanes ask its neighbours for what it had been given, and nobody
-//! else computes anything again.
+//! A tensor is named by its span, direction and microbatch, not by the attempt: it is the same whoever computes it.
+//! So when a member fails, those that take over its lanes ask its neighbours for its inputs, and nobody else
+//! computes anything again.
 //!
-//! Gradients of a lane are summed as its microbatches go backward, in the order of their numbers. Nothing is known here of
-//! messages, attempts or time.
+//! Gradients of a lane are summed as its microbatches go backward, in the order of their numbers. This module knows
+//! nothing of messages or time.
 
 use crate::ledger::route::{Batch, Route};
 use crate::numeric::codec::Codec;
@@ -16,40 +16,40 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// A tensor: the span that gives it, whether it goes back, and its microbatch.
+/// A tensor: the span that computes it, whether it goes back, and its microbatch.
 pub(crate) type Name = (usize, bool, u32);
 
-/// What a device is to do.
+/// The next computation of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Task {
     pub span: usize,
     pub lane: usize,
     pub microbatch: u32,
-    /// Whether it is the backward pass; in the last span both.
+    /// Whether it is the backward pass. In the last span it is both.
     pub back: bool,
 }
 
-/// How far a lane of a span is.
+/// The progress of a lane in a span.
 #[derive(Debug, Default)]
 struct Lane {
-    /// The next microbatch whose forward pass is to be done ...
+    /// The next microbatch to go forward ...
     forward: u32,
-    /// ... and whose backward pass.
+    /// ... and the next to go backward.
     backward: u32,
-    /// The sum of the gradients so far; not here while the device adds to it, or once it was handed in.
+    /// The sum of the gradients so far. Empty while the device adds to it, and once it was handed in.
     sum: Vec<f32>,
-    /// Of the last span, the sum of the losses.
+    /// In the last span, the sum of the losses.
     loss: f32,
 }
 
-/// What a device gave.
+/// The result of a device.
 #[derive(Debug, Default)]
 pub(crate) struct Given {
-    /// Activations, or the gradient of what came; none where nothing goes.
+    /// Activations, or the gradient of the input; empty if no span needs it.
     pub output: Vec<f32>,
-    /// The lane's sum with this microbatch's gradient, if it went backward.
+    /// The lane's sum with this microbatch's gradient, after a backward pass.
     pub sum: Vec<f32>,
-    /// Of the last span, the sum of the losses.
+    /// In the last span, the sum of the losses.
     pub loss: f32,
 }
 
@@ -63,19 +63,19 @@ pub(crate) struct Flow {
     me: usize,
     /// By span and lane, whoever computes it now.
     lanes: BTreeMap<(usize, usize), Lane>,
-    /// What came, or was given to itself, and is not used up.
+    /// Inputs that came from others or from this member, and are still needed.
     here: BTreeMap<Name, Bytes>,
-    /// What this member has given.
+    /// Outputs of this member.
     stash: BTreeMap<Name, Bytes>,
-    /// Who wants what this member's spans give, in this attempt: of which giving span and lane, in which direction.
+    /// Outputs that others want in this attempt: span, lane and direction.
     wanted: BTreeSet<(usize, usize, bool)>,
-    /// Something was no number.
+    /// A value was not finite.
     pub refuses: bool,
     bugs: (bool, bool),
 }
 
 impl Flow {
-    /// Before anything was computed. `bugs`: stashes are dropped, and gradients counted twice.
+    /// A flow before any computation. `bugs`: outputs are dropped, and gradients counted twice.
     pub fn new(split: Split, batch: Batch, (route, me): (Route, usize), bugs: (bool, bool)) -> Self {
         let mut flow = Self {
             split,
@@ -93,7 +93,7 @@ impl Flow {
         flow
     }
 
-    /// Another attempt begins, in which others may compute what. What is done stays done.
+    /// Begins another attempt with another assignment. Finished work stays.
     pub fn begin_attempt(&mut self, route: Route, me: usize) {
         (self.route, self.me) = (route, me);
         self.wanted.clear();
@@ -107,7 +107,7 @@ impl Flow {
                 sum: vec![0.0; len],
                 loss: 0.0,
             });
-            // Given to others before, and now for itself.
+            // Outputs that went to others before, and are this member's own inputs now.
             for microbatch in self.batch.lane(lane) {
                 for name in [
                     (span.wrapping_sub(1), false, microbatch),
@@ -124,7 +124,7 @@ impl Flow {
         }
     }
 
-    /// The planted bug of who adds what it computes once more.
+    /// A planted bug: gradients that were computed are added once more.
     fn do_again(&mut self) {
         let first = |lane: usize| self.batch.lane(lane).start;
         for ((_, lane), work) in &mut self.lanes {
@@ -139,19 +139,19 @@ impl Flow {
         self.split.spans.len() - 1
     }
 
-    /// Bytes that it holds of tensors.
+    /// Bytes of the tensors that it holds.
     pub fn bytes(&self) -> usize {
         let tensors = self.here.values().chain(self.stash.values());
         tensors.map(Bytes::len).sum()
     }
 
-    /// Whether a lane of a span is this member's to compute.
+    /// Whether this member computes a lane of a span.
     fn is_own(&self, span: usize, lane: usize) -> bool {
         span <= self.last() && self.route.of(span, lane) == self.me
     }
 
-    /// What this member is to ask for: the span that it is for, the lane, the direction, who gives it and which microbatches
-    /// need not be sent.
+    /// The tensors to ask for: the span that needs them, the lane, the direction, the member that has them, and the
+    /// microbatches that need not be sent.
     pub fn wants(&self) -> Vec<(usize, usize, bool, usize, Vec<u32>)> {
         let mut wants = Vec::new();
         for (span, lane) in self.route.by(self.me) {
@@ -172,7 +172,7 @@ impl Flow {
         wants
     }
 
-    /// The span that gives what one gets in a direction.
+    /// The span that provides a span's input in a direction.
     fn giver(&self, span: usize, back: bool) -> Option<usize> {
         match back {
             true => Some(span + 1).filter(|giver| *giver <= self.last()),
@@ -180,19 +180,19 @@ impl Flow {
         }
     }
 
-    /// The span that gets what one gives in a direction.
+    /// The span that receives a span's output in a direction.
     fn taker(&self, span: usize, back: bool) -> Option<usize> {
         self.giver(span, !back)
     }
 
-    /// Whether a tensor is still of use to a span here.
+    /// Whether a span here still needs a tensor.
     fn needs(&self, span: usize, (_, _, microbatch): Name) -> bool {
         let lane = self.batch.lane_of(microbatch);
         let work = lane.and_then(|lane| self.lanes.get(&(span, lane)));
         work.is_some_and(|work| microbatch >= work.backward)
     }
 
-    /// Somebody asks for what goes to its span. What of that is there; nothing, and `None`, if it has no right to it.
+    /// A member asks for inputs of its span. Returns those that are there; `None` if it has no right to them.
     pub fn on_want(
         &mut self,
         from: usize,
@@ -218,7 +218,7 @@ impl Flow {
         }
     }
 
-    /// A tensor came from a member. Whether it is one that this member waits for from there.
+    /// Handles a tensor from a member. Whether this member waits for it from there.
     pub fn on_tensor(&mut self, from: usize, name: Name, data: Bytes) -> bool {
         let (giver, back, microbatch) = name;
         let Some(lane) = self.batch.lane_of(microbatch).filter(|_| giver <= self.last()) else {
@@ -232,7 +232,7 @@ impl Flow {
             return false;
         }
         if self.needs(span, name) {
-            // Who has given it may be gone with its word that it was no number.
+            // Its author may be gone, and its report that a value was not finite with it.
             self.refuses |= data.is_empty();
             self.here.entry(name).or_insert(data);
         }
@@ -245,7 +245,7 @@ impl Flow {
         self.split.boundary_after(before) * self.batch.len(microbatch) as usize
     }
 
-    /// What the device is to do next, if there is anything: what is nearest to the end goes first.
+    /// The next task of the device, if any: the one nearest to the end first.
     pub fn next(&self) -> Option<Task> {
         let spans = self.split.spans.len();
         let own: Vec<(usize, usize)> = self.route.by(self.me).collect();
@@ -271,12 +271,12 @@ impl Flow {
             })
         });
         let first = tasks.next()?;
-        // Backward before forward, whatever lane it is.
+        // Backward before forward, in any lane.
         Some(tasks.find(|task| task.back && !first.back).unwrap_or(first))
     }
 
-    /// What a task is to be done on: the decoded tensors that came for it, and the sum of its lane, which comes back with what is
-    /// [done](Self::done).
+    /// The inputs of a task: the decoded tensors, and the sum of its lane, which comes back with the
+    /// [result](Self::done).
     pub fn input(&mut self, task: Task) -> (Vec<f32>, Vec<f32>, Vec<f32>) {
         let decoded = |name: Option<Name>| {
             let data = name.and_then(|name| Some((name, self.here.get(&name)?)));
@@ -303,7 +303,8 @@ impl Flow {
         (input, gradient, sum.unwrap_or_default())
     }
 
-    /// A task is done. What of it is to be sent, and to whom: members that want it by now. False if it is not as it should be.
+    /// Takes the result of a task. Returns the tensors to send now, with their receivers. An error if the result is
+    /// malformed.
     pub fn done(&mut self, task: Task, mut given: Given) -> Result<Vec<(usize, Name, Bytes)>, Malformed> {
         let name = (task.span, task.back, task.microbatch);
         let taker = self.taker(task.span, task.back);
@@ -319,7 +320,7 @@ impl Flow {
             }
             good
         };
-        // What is made of what is no number is none either.
+        // A result of an input that was not finite is not finite either.
         let came = [self.giver(task.span, false), self.giver(task.span, true)];
         let mut came = came.into_iter().zip([false, true]);
         let is_nothing = |(giver, back): (Option<usize>, bool)| {
@@ -330,7 +331,7 @@ impl Flow {
             data.is_some_and(Bytes::is_empty)
         };
         let nothing = came.any(is_nothing);
-        // A sum that is none stays so, whatever is added to it: looking at it once is enough.
+        // A sum that is not finite stays so, whatever is added: one look at the end is enough.
         let ends = task.back && task.microbatch + 1 == self.batch.lane(task.lane).end;
         let sum_is_good = !ends || sound(&mut given.sum);
         let good = sound(&mut given.output) & sum_is_good & given.loss.is_finite() & !nothing;
@@ -352,7 +353,7 @@ impl Flow {
             work.forward = task.microbatch + 1;
         }
         let Some(taker) = taker else { return Ok(Vec::new()) };
-        // What is no number goes as nothing.
+        // A tensor that is not finite is sent empty.
         let mut data = Vec::new();
         if good {
             self.split.boundary.encode(&given.output, &mut data);
@@ -373,7 +374,7 @@ impl Flow {
         Ok(vec![(to, name, data)])
     }
 
-    /// Nothing of use came of a task: it counts as done, and nothing of the round counts.
+    /// A task gave nothing of use: it counts as done, and nothing of the round counts.
     pub fn refuse(&mut self, task: Task) -> Vec<(usize, Name, Bytes)> {
         self.refuses = true;
         let taker = self.taker(task.span, task.back);
@@ -393,7 +394,7 @@ impl Flow {
         self.done(task, given).expect("it is as long as it should be")
     }
 
-    /// Whether all that this member is to compute is done.
+    /// Whether this member has computed everything that it has to.
     pub fn is_done(&self) -> bool {
         let done = |(span, lane): (usize, usize)| {
             let work = self.lanes.get(&(span, lane));
@@ -402,7 +403,7 @@ impl Flow {
         self.route.by(self.me).all(done)
     }
 
-    /// Its contribution: the sums of its lanes, one after the other, which are not kept here; how many samples are in it whose
+    /// Its contribution: the sums of its lanes, one after the other, which move out; the number of samples whose
     /// losses it knows, and the sum of these.
     pub fn made(&mut self) -> (Vec<f32>, u32, f32) {
         let own: Vec<(usize, usize)> = self.route.by(self.me).collect();
@@ -431,7 +432,7 @@ impl Flow {
         }
     }
 
-    /// Its contribution comes back, since there is another attempt, in which it may be another.
+    /// Takes its contribution back for another attempt, which may need another one.
     pub fn put_back(&mut self, mut gradient: Vec<f32>) {
         let own: Vec<(usize, usize)> = self.route.by(self.me).collect();
         for (span, lane) in own.into_iter().rev() {
@@ -451,7 +452,7 @@ impl Flow {
         self.route.by(self.me).map(|(span, _)| span)
     }
 
-    /// Samples that this member works on in some span, as of spans that cost alike.
+    /// The samples that this member works on, in samples of an average span.
     pub fn samples(&self) -> f64 {
         let own = self.route.by(self.me);
         own.map(|(span, lane)| self.split.work(span, self.batch.lane_len(lane)))
@@ -464,7 +465,7 @@ impl Flow {
     }
 }
 
-/// A device gave something of another length than it should.
+/// A device gave a result of the wrong length.
 #[derive(Debug)]
 pub(crate) struct Malformed;
 

@@ -1,10 +1,10 @@
-//! What a device is asked to compute of a split model, and what it gives back.
+//! What a device computes of a split model, and its result.
 
 use crate::base::id::Round;
 use std::ops::Range;
 use std::time::Duration;
 
-/// A span, and what its device is to do in a round.
+/// A computation of a span in a round.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SpanWork {
     /// The round.
@@ -13,38 +13,38 @@ pub struct SpanWork {
     pub span: usize,
     /// Its steps in this round.
     pub steps: Range<usize>,
-    /// What is to be done.
+    /// The computation.
     pub pass: Pass,
 }
 
-/// One pass of one microbatch through a run of steps, such as a span.
+/// One pass of one microbatch through a sequence of steps, such as a span.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Pass {
-    /// Whether it is the backward pass. Of the last steps it is both.
+    /// Whether it is the backward pass. For the last steps it is both.
     pub back: bool,
-    /// Positions of the microbatch's samples in the stream, in order: the first steps compute from these, and the last. None
-    /// where there is nothing to compute yet: the device takes the weights in while the first microbatch is on its way.
+    /// Positions of the microbatch's samples in the stream, in order. The first steps compute from these, and so do
+    /// the last. Empty if the device should only load the weights while the first microbatch is on its way.
     pub positions: Vec<Range<u64>>,
-    /// The weights that the [steps use](crate::run::split::Split::used_by), one range after the other, if they are others than were
-    /// given for these steps last.
+    /// The weights that the [steps use](crate::run::split::Split::used_by), one range after the other. `None` if
+    /// the device has them from the last pass of these steps.
     pub weights: Option<Vec<f32>>,
-    /// What the steps before have given; nothing for the first.
+    /// The output of the steps before; empty for the first.
     pub input: Vec<f32>,
-    /// The gradient of what these give, for a backward pass; nothing for the last.
+    /// For a backward pass, the gradient of the output; empty for the last.
     pub gradient: Vec<f32>,
-    /// For a backward pass, the sum to which the gradients of the steps are to be added, those of each step one after the other.
+    /// For a backward pass, the sum that the gradients are added to, those of each step one after the other.
     pub sum: Vec<f32>,
 }
 
-/// What came of a pass.
+/// The result of a pass.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SpanDone {
-    /// What the span gives; for a backward pass the gradient of what came, nothing for the first span.
+    /// The output or, for a backward pass, the gradient of the input, which is empty for the first span.
     pub output: Vec<f32>,
     /// For a backward pass, the sum with this microbatch's gradients.
     pub sum: Vec<f32>,
-    /// Of the last span, the sum of the samples' losses.
+    /// For the last span, the sum of the samples' losses.
     pub loss: f32,
-    /// How long it took.
+    /// The compute time.
     pub compute: Duration,
 }

@@ -1,10 +1,9 @@
-//! A committed round of a run whose model is split over its members, once more, by one peer alone: for whoever computes rounds
-//! anew.
+//! Recomputes a committed round of a split run on one peer alone, for a replay.
 //!
-//! Who has computed what of the round does not matter: gradients are summed for each step and lane in the order of
-//! microbatches, and these sums are added in one order. So here the whole batch goes through one run of steps after the
-//! other, forward and then back, and nothing need be in memory that is longer than such a run: all else is with a
-//! [`Workshop`]. It must not know how members agree or how anything travels, nor where the workshop keeps things.
+//! It does not matter which member computed what: gradients are summed for each step and lane in the order of
+//! microbatches, and these sums are added in one order. So the whole batch goes through one sequence of steps after
+//! the other, forward and then back. Memory need not hold more than one such sequence; a [`Workshop`] stores all
+//! else. This module knows neither how members agree or send, nor where the workshop stores things.
 
 use crate::base::id::PeerId;
 use crate::collective::{Cut, Kept, add_up};
@@ -20,13 +19,13 @@ use crate::state::pass::{Pass, SpanDone};
 use crate::state::plan_by;
 use std::ops::Range;
 
-/// Why a round could not be computed once more.
+/// Why a round could not be recomputed.
 #[derive(Debug, thiserror::Error)]
 pub enum RecomputeError<E> {
-    /// The workshop has failed.
+    /// The workshop failed.
     #[error(transparent)]
     Workshop(E),
-    /// What computes has given something of another length than it should.
+    /// The device gave a result of the wrong length.
     #[error(
         "what computes steps {} to {} gives something of another length than it should: is this the run's model?",
         .0.start, .0.end - 1
@@ -34,18 +33,18 @@ pub enum RecomputeError<E> {
     Length(Range<usize>),
 }
 
-/// What computes rounds anew, and keeps what need not be in memory meanwhile: all parts of weights and moments, and numbers on
-/// their way.
+/// Computes passes, and stores what need not be in memory: all parts of weights and moments, and intermediate
+/// numbers.
 pub trait Workshop {
     /// Why it fails.
     type Error;
 
-    /// Does one pass of a microbatch through some steps. If it comes without weights, they are those of the pass before; those
-    /// of other steps are not needed before they are given again.
+    /// Computes one pass of a microbatch through some steps. A pass without weights uses those of the pass before.
+    /// Weights of other steps are given again before they are needed.
     ///
     /// # Errors
     ///
-    /// If the device fails, or what came of it is no number.
+    /// If the device fails, or a result is not finite.
     fn pass(&mut self, steps: Range<usize>, pass: Pass) -> Result<SpanDone, Self::Error>;
 
     /// The weights of some elements.
@@ -55,28 +54,28 @@ pub trait Workshop {
     /// If they cannot be read.
     fn weights(&mut self, range: Range<usize>) -> Result<Vec<f32>, Self::Error>;
 
-    /// A part, and nothing else.
+    /// One part, and nothing else.
     ///
     /// # Errors
     ///
     /// If it cannot be read.
     fn part(&mut self, part: u16) -> Result<Moments, Self::Error>;
 
-    /// Takes back a part that was stepped.
+    /// Stores a part that was stepped.
     ///
     /// # Errors
     ///
     /// If it cannot be written.
     fn put_part(&mut self, part: u16, stepped: Moments) -> Result<(), Self::Error>;
 
-    /// Numbers that were laid down in this round.
+    /// Numbers that were stored in this round.
     ///
     /// # Errors
     ///
     /// If they cannot be read.
     fn take_up(&mut self, place: Range<usize>) -> Result<Vec<f32>, Self::Error>;
 
-    /// Lays numbers down from a place on.
+    /// Stores numbers from a place on.
     ///
     /// # Errors
     ///
@@ -84,16 +83,16 @@ pub trait Workshop {
     fn lay_down(&mut self, place: usize, values: &[f32]) -> Result<(), Self::Error>;
 }
 
-/// Computes a committed round once more and steps weights and moments by it, `runs` of steps one after the other, each within a
-/// span. False for a round without a step.
+/// Recomputes a committed round and steps weights and moments by it. `runs` are sequences of steps, each within a
+/// span, that are computed one after the other. False for a round without a step.
 ///
 /// # Errors
 ///
-/// If the workshop fails, or gives something of another length. What it keeps is of no use then.
+/// If the workshop fails, or gives a result of the wrong length. Its contents are of no use then.
 ///
 /// # Panics
 ///
-/// If the run's model is not split, or the runs are not all of its steps in order.
+/// If the run's model is not split, or `runs` are not all of its steps in order.
 pub fn recompute<W: Workshop>(
     (manifest, head, record): (&Manifest, &Head, &Record),
     runs: &[Range<usize>],
@@ -146,25 +145,25 @@ pub fn recompute<W: Workshop>(
     Ok(true)
 }
 
-/// A round that is computed anew.
+/// A round under recomputation.
 struct Anew<'a, W> {
     split: &'a Split,
     batch: Batch,
     places: Places<'a>,
     workshop: &'a mut W,
-    /// The run whose weights were given last.
+    /// The sequence whose weights were given last.
     has_weights: Option<usize>,
 }
 
-/// Where numbers of the round lie.
+/// Where the round's numbers are stored.
 struct Places<'a> {
     runs: &'a [Range<usize>],
-    /// By run: where what it is given begins, microbatch after microbatch, and how many numbers that is for a sample. Once a
-    /// microbatch has gone back, its gradient lies there instead.
+    /// By sequence: where its inputs begin, microbatch after microbatch, and their length for a sample. Once a
+    /// microbatch has gone back, its gradient is stored there instead.
     inputs: Vec<(usize, usize)>,
-    /// By step: where its sum begins in that of a lane.
+    /// By step: where its sum begins within that of a lane.
     steps: Vec<usize>,
-    /// Where the first lane's sums begin, and how long those of a lane are.
+    /// Where the first lane's sums begin, and the length of a lane's sums.
     lanes: (usize, usize),
 }
 
@@ -192,7 +191,7 @@ impl<'a> Places<'a> {
         }
     }
 
-    /// What a run is given of a microbatch, or its gradient.
+    /// The place of a sequence's input of a microbatch, or of its gradient.
     fn input(&self, run: usize, batch: &Batch, microbatch: u32) -> Range<usize> {
         let (start, width) = self.inputs[run];
         let before = microbatch as usize * batch.len(0) as usize;
@@ -200,7 +199,7 @@ impl<'a> Places<'a> {
         start..start + width * batch.len(microbatch) as usize
     }
 
-    /// The sums of a lane from a step on.
+    /// The place of a lane's sums from a step on.
     fn sums(&self, lane: usize, step: usize) -> usize {
         let (start, len) = self.lanes;
         start + lane * len + self.steps[step]
@@ -212,7 +211,7 @@ impl<W: Workshop> Anew<'_, W> {
         self.places.runs.len() - 1
     }
 
-    /// All forward passes but those of the last run, which does both at once.
+    /// All forward passes but those of the last sequence, which does both at once.
     fn forward(&mut self) -> Result<(), RecomputeError<W::Error>> {
         for run in 0..self.last() {
             for microbatch in 0..self.batch.microbatches() {
@@ -224,7 +223,7 @@ impl<W: Workshop> Anew<'_, W> {
         Ok(())
     }
 
-    /// All backward passes, those of the last run first.
+    /// All backward passes, those of the last sequence first.
     fn back(&mut self) -> Result<(), RecomputeError<W::Error>> {
         for run in (0..self.places.runs.len()).rev() {
             let steps = self.places.runs[run].clone();
@@ -253,7 +252,7 @@ impl<W: Workshop> Anew<'_, W> {
         Ok(())
     }
 
-    /// One pass; backward if there is a sum that it adds to.
+    /// One pass; backward if there is a sum to add to.
     fn pass(
         &mut self,
         run: usize,
@@ -291,7 +290,8 @@ impl<W: Workshop> Anew<'_, W> {
         self.workshop.pass(steps, pass).map_err(failed)
     }
 
-    /// Lays down what a run has given, as it would have travelled if it has passed from one span to another before `to`.
+    /// Stores a sequence's output. If it crosses from one span to another before `to`, it is encoded and decoded as
+    /// on the wire.
     fn hand_on(
         &mut self,
         to: usize,
@@ -328,7 +328,7 @@ impl<W: Workshop> Anew<'_, W> {
         Ok(add_up(&inputs, lanes))
     }
 
-    /// What the squares of all sums add up to, part by part.
+    /// The squared norm of all sums, part by part.
     fn squared(&mut self, kept: &Kept, parts: Parts) -> Result<f64, RecomputeError<W::Error>> {
         let mut all = 0.0;
         for part in parts.iter() {
@@ -342,7 +342,7 @@ impl<W: Workshop> Anew<'_, W> {
     }
 }
 
-/// What is no number goes on as nothing, as among members.
+/// Replaces a tensor that is not finite by nothing, as members do.
 fn make_sound(values: &mut [f32]) {
     if !values.iter().all(|x| x.abs() <= Codec::LARGEST) {
         values.fill(0.0);

@@ -1,8 +1,8 @@
-//! Pieces of views that this peer has not reached yet: kept within bounds until it does.
+//! Pieces for views that this peer has not reached yet: it keeps them, within bounds, until it does.
 //!
-//! Nobody can say yet whether such a piece is one at all: a newcomer that was just admitted is a stranger to all but its
-//! sponsor until they commit that round. So anybody's are kept, but those of strangers go first, and after them those of
-//! whoever has most.
+//! Nobody can tell yet whether such a piece is genuine: a newcomer that was just admitted is a stranger to all but
+//! its sponsor until they commit that round. So pieces are kept whoever sent them, but strangers' pieces are
+//! dropped first, and then those of the sender with most.
 
 use crate::base::id::PeerId;
 use crate::ledger::seal::Seal;
@@ -10,16 +10,16 @@ use crate::run::config::MAX_PEERS;
 use crate::wire::{Message, ViewKey};
 use std::collections::{BTreeMap, VecDeque};
 
-/// Most pieces that wait for their view, for vectors so short that bytes are no bound.
+/// Most early pieces, for vectors so short that bytes are no bound.
 const PIECES_LIMIT: usize = 1 << 16;
 
-/// Most authors of such pieces: a view's members, and as many that may be of the next.
+/// Most senders of early pieces: a view's members, and as many again that may be in the next.
 const AUTHORS_LIMIT: usize = 2 * MAX_PEERS;
 
-/// Room for the headers of a view, beside its vectors.
+/// Room for the headers of a view, besides its vectors.
 const HEADERS_BYTES: usize = 128 << 10;
 
-/// What one peer has sent too early, in its order.
+/// The early pieces of one peer, in order.
 #[derive(Debug, Default)]
 struct Author {
     known: bool,
@@ -28,7 +28,7 @@ struct Author {
     pieces: VecDeque<(u64, Message)>,
 }
 
-/// Pieces that came before their view, by sender. The oldest of a sender are dropped first.
+/// Pieces that came before their view, by sender. Of each sender the oldest are dropped first.
 #[derive(Debug)]
 pub(crate) struct EarlyPieces {
     authors: BTreeMap<PeerId, Author>,
@@ -39,7 +39,7 @@ pub(crate) struct EarlyPieces {
 }
 
 impl EarlyPieces {
-    /// Room for two vectors of so many bytes.
+    /// Room for two vectors of this many bytes.
     pub fn new(vector_bytes: usize) -> Self {
         Self {
             authors: BTreeMap::new(),
@@ -50,12 +50,12 @@ impl EarlyPieces {
         }
     }
 
-    /// All that is held on behalf of others.
+    /// Bytes of everything that it holds.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Keeps a piece, of a peer that is `known` or of a stranger.
+    /// Keeps a piece of a `known` peer or of a stranger.
     pub fn keep(&mut self, from: PeerId, known: bool, piece: Message) {
         let bytes = weight(&piece);
         let author = self.authors.entry(from).or_default();
@@ -73,7 +73,7 @@ impl EarlyPieces {
         }
     }
 
-    /// Drops the oldest piece of a stranger, or else of who has most.
+    /// Drops the oldest piece of a stranger or, without strangers, of the sender with most.
     fn drop_one(&mut self) {
         let most = |(_, author): &(&PeerId, &Author)| (!author.known, author.bytes, author.pieces.len());
         let Some(peer) = self.authors.iter().max_by_key(most).map(|(peer, _)| *peer) else {
@@ -91,7 +91,8 @@ impl EarlyPieces {
         }
     }
 
-    /// Takes the pieces of one view out in the order in which they came, and drops those that are too old to matter.
+    /// Removes and returns the pieces of one view, in the order of arrival. Drops pieces that are too old to
+    /// matter.
     pub fn take(&mut self, wanted: ViewKey) -> Vec<(PeerId, Message)> {
         let mut taken = Vec::new();
         for (peer, author) in &mut self.authors {
@@ -118,8 +119,8 @@ impl EarlyPieces {
     }
 }
 
-/// Bytes that a piece holds: itself, its values, and its headers as they came, since the values are a part of the same
-/// frame, and as they were read.
+/// Bytes that a piece holds: itself, its values, its decoded headers, and their encoded form, which shares the
+/// frame with the values.
 fn weight(message: &Message) -> usize {
     match message {
         Message::Piece {

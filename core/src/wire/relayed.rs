@@ -1,7 +1,7 @@
-//! Frames that others pass on: written in their author's hand, and taken once.
+//! Relayed frames: signed by their author, and accepted once.
 //!
-//! A relay cannot change such a frame, nor say that somebody has written it, nor hand it over a second time. It can drop
-//! it, as a link that breaks does.
+//! A relay cannot change a frame, forge its author, or deliver it twice. It can drop a frame, as a broken link
+//! does.
 
 use crate::access::signature::Statement;
 use crate::base::id::{Digest, PeerId, RunId};
@@ -12,14 +12,15 @@ use bytes::Bytes;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// So far behind the highest number of its author a frame may come. What control messages overtake, and what takes another
-/// way, comes out of order by less, counting what its author gives to relays for others meanwhile. A guess.
+/// How far a frame may come behind the highest number of its author. Control messages overtake others, and relays
+/// differ in speed; frames come out of order by less than this, even counting those that the author sends to other
+/// receivers meanwhile. A guess.
 const NUMBERS: usize = 1 << 15;
 
-/// Authors whose numbers are remembered. Whoever was silent for longest is forgotten first.
+/// Authors whose numbers are remembered. The one that was silent for longest is forgotten first.
 const AUTHORS: usize = 128;
 
-/// What an author signs.
+/// The statement that an author signs.
 #[derive(Serialize)]
 struct Sealed {
     to: PeerId,
@@ -32,21 +33,21 @@ impl Statement for Sealed {
     type Bound = RunId;
 }
 
-/// Which frames of one author came: a window behind the highest number, as a ring of bits (RFC 6479, section 2).
+/// The frames of one author that came: a window behind the highest number, as a ring of bits (RFC 6479, section 2).
 #[derive(Debug)]
 struct Seen {
     highest: u64,
     came: Box<[u64; NUMBERS / 64]>,
-    /// When the last one came, in frames.
+    /// When the last one came, counted in frames.
     at: u64,
 }
 
-/// This peer's part in what others pass on for it, and to it.
+/// Writes and opens relayed frames for this peer.
 #[derive(Debug)]
 pub(crate) struct Relayed {
     run: RunId,
     settings: Settings,
-    /// Of the last frame that was given to a relay.
+    /// Number of the last frame that was given to a relay.
     number: u64,
     seen: BTreeMap<PeerId, Seen>,
     taken: u64,
@@ -63,7 +64,7 @@ impl Relayed {
         }
     }
 
-    /// The envelope of a frame that this peer has written.
+    /// The envelope for a frame that this peer has written.
     pub fn seal(&mut self, to: PeerId, lane: Lane, frame: &[u8]) -> Envelope {
         self.number += 1;
         let sealed = Sealed {
@@ -80,8 +81,8 @@ impl Relayed {
         }
     }
 
-    /// What a frame for this peer says, the first time that it comes. What would have to be relayed again is not taken:
-    /// it could go in circles.
+    /// The message in a relayed frame for this peer, the first time that it comes. A message that would have to be
+    /// relayed again is rejected: it could go in circles.
     pub fn open(&mut self, envelope: &Envelope, frame: Bytes) -> Option<Message> {
         let (author, number) = (envelope.from, envelope.number);
         let new = self.seen.get(&author).is_none_or(|seen| seen.is_new(number));
@@ -133,7 +134,7 @@ impl Relayed {
 }
 
 impl Seen {
-    /// Nothing came yet, and nothing will from beyond the window behind this number.
+    /// No frame came yet, and none beyond the window behind this number will be accepted.
     fn up_to(highest: u64) -> Self {
         Self {
             highest,
@@ -155,9 +156,9 @@ impl Seen {
         }
     }
 
-    /// One that is new has come.
+    /// Marks a new number.
     fn add(&mut self, number: u64) {
-        // Where these bits are there were numbers that are out of the window now.
+        // These bits belonged to numbers that have left the window.
         let ahead = number.saturating_sub(self.highest).min(NUMBERS as u64);
         for passed in 0..ahead {
             let (word, bit) = Self::bit(number - passed);
@@ -208,12 +209,12 @@ mod tests {
         assert_eq!(ben.open(&other, frame(1)), None, "another author");
         let other = Envelope { number: 7, ..first };
         assert_eq!(ben.open(&other, frame(1)), None, "another number");
-        // In any order, and once.
+        // In any order, but once.
         assert!(ben.open(&second, frame(2)).is_some());
         assert!(ben.open(&first, frame(1)).is_some());
         assert_eq!(ben.open(&first, frame(1)), None);
         assert_eq!(ben.open(&second, frame(2)), None);
-        // In another run it was not said.
+        // In another run the signature is not valid.
         let mut elsewhere = of(BEN, 0);
         elsewhere.run = RunId([8; 32]);
         assert_eq!(elsewhere.open(&first, frame(1)), None);
@@ -236,14 +237,14 @@ mod tests {
                 .iter()
                 .all(|envelope| ben.open(envelope, frame(1)).is_none())
         );
-        // No number is too high.
+        // The highest number works too.
         let mut last = of(PeerId([0; 32]), u64::MAX - 2);
         let two = [1, 2].map(|nonce| last.seal(BEN, Lane::Bulk, &frame(nonce)));
         for (envelope, nonce) in two.iter().zip([1, 2]).rev() {
             assert!(ben.open(envelope, frame(nonce)).is_some());
             assert!(ben.open(envelope, frame(nonce)).is_none());
         }
-        // The same peer, begun again later.
+        // The same peer, started again later.
         let mut ann = of(ANN, 1_000_000);
         assert!(
             ben.open(&ann.seal(BEN, Lane::Bulk, &frame(1)), frame(1))

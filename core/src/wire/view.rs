@@ -1,4 +1,4 @@
-//! The members of one attempt, and what tells it from all others. Who sums what with whom is not its concern.
+//! The members of one attempt, and the name of the attempt. How they sum is decided elsewhere.
 
 use crate::access::signature::Attempt;
 use crate::base::id::{Digest, PeerId, ViewKey};
@@ -8,7 +8,7 @@ use crate::ledger::Head;
 #[derive(Clone, Debug)]
 pub(crate) struct View {
     pub key: ViewKey,
-    /// Hash of the head that it goes on from.
+    /// Hash of the head that the attempt continues.
     pub head: Digest,
     /// In ring order.
     pub members: Vec<PeerId>,
@@ -29,7 +29,7 @@ impl View {
         })
     }
 
-    /// What its members sign, at the head that it goes on from.
+    /// The attempt that its members sign for, given that head.
     pub fn attempt(&self, head: &Head) -> Attempt {
         Attempt {
             chain: head.chain,

@@ -1,27 +1,27 @@
-//! How many pieces went and came: what tells who is mute or slow.
+//! How many pieces went and came: this shows which members are silent or slow.
 
 use super::Run;
 
 impl Run {
-    /// Pieces that went to a member.
+    /// Pieces sent to a member.
     pub fn sent_to(&self, member: usize) -> u32 {
         self.sent[member]
     }
 
-    /// Pieces that came from a member.
+    /// Pieces received from a member.
     pub fn came_from(&self, member: usize) -> u32 {
         self.came[member]
     }
 
-    /// Pieces that came.
+    /// Pieces received.
     pub fn came(&self) -> u32 {
         self.came.iter().sum()
     }
 
-    /// Pieces that are due from a member whose values are in and which has sent so many to this one by its own account: what
-    /// depends on nobody else is among them.
+    /// Pieces still due from a member whose values are in, and that says it has sent `sent` to this one. At least
+    /// those that depend on no other member are due.
     pub fn due_from(&self, member: usize, sent: u32) -> u32 {
-        // Where a model is split who waits may not have begun to send.
+        // In a split run, a member that waits may not have begun to send.
         if self.plan.cut.lanes().is_some() {
             return sent;
         }

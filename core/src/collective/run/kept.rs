@@ -1,4 +1,4 @@
-//! What a run does with the sums of parts that members keep: they are held, passed from keeper to keeper, and let out as
+//! Sums of parts that members keep: a run holds them, passes them from keeper to keeper, and publishes their
 //! updates.
 
 use super::super::plan::Passes;
@@ -49,7 +49,7 @@ impl Run {
         Ok(())
     }
 
-    /// The planted bug of who gives the last keeper the sum first.
+    /// A planted bug: the last keeper gets the sum before the others.
     pub(super) fn hand_on_beside(
         &mut self,
         (chunk, piece): (usize, usize),
@@ -73,13 +73,14 @@ impl Run {
         Ok(())
     }
 
-    /// Says this member's word, once it has all that is in it: the headers of all others, and the squares of all that it sums.
+    /// Sends this member's word once its content is complete: the headers of all others, and the squares of all its
+    /// sums.
     pub(super) fn say_word(&mut self, out: &mut Sends) -> Result<(), Violation> {
         let Some(kept) = self.plan.cut.kept.clone() else {
             return Ok(());
         };
         let me = self.me;
-        // Where a model is split the word says too that this member holds all its sums.
+        // In a split run, the word also says that this member holds all its sums.
         let holds = self.lacking_sums == 0 || self.planted(Bug::WordBeforeSums);
         let there = holds && kept.part(me, 0).is_none() && self.gathered.get(me as u16, 0).is_none();
         if !there || !matches!(self.sums[me][0], Sum::Made) || !self.headers.are_complete() {
@@ -101,13 +102,14 @@ impl Run {
         self.finish(me, (me, 0), (word.into(), None), out)
     }
 
-    /// Whether a member makes the update of a piece itself. Only at the first attempt: who seals something else than the others
-    /// make could have nobody commit, and nobody could tell whose fault it is. At the next all are sent what it lets out.
+    /// Whether a member computes the update of a piece itself. That is so only in the first attempt: a keeper that
+    /// seals another update than the others compute could block the commit, and nobody could tell who is at fault.
+    /// From the next attempt on, the last keeper sends its update to all.
     pub fn makes(&self, place: (usize, usize), member: usize) -> bool {
         self.attempt.view.attempt == 0 && self.plan.makes(place, member)
     }
 
-    /// The last keeper has let the update of a piece out whose sum this member holds too.
+    /// The last keeper has published the update of a piece whose sum this member holds too.
     pub(super) fn confirm(
         &mut self,
         sender: usize,
@@ -128,8 +130,9 @@ impl Run {
         Ok(())
     }
 
-    /// The pieces whose updates this member is to make, once it knows the round's weight and, where it matters, the norm: first
-    /// those that it is to let out. All of a part at a time: what they are made of is looked at before, as a whole.
+    /// The pieces whose updates this member computes next, once it knows the round's weight and, if it clips, the
+    /// norm: first those that it publishes. It returns whole parts, since their moments are verified as a whole
+    /// before.
     pub fn take_due(&mut self) -> Vec<(usize, usize)> {
         let Some(kept) = self.plan.cut.kept.clone() else {
             return Vec::new();
@@ -153,7 +156,7 @@ impl Run {
         due
     }
 
-    /// Whether this member lets the update of a piece out.
+    /// Whether this member publishes the update of a piece.
     pub fn lets_out(&self, (chunk, _): (usize, usize)) -> bool {
         chunk == self.me
     }
@@ -164,8 +167,8 @@ impl Run {
         Some((range.clone(), self.held.get(&range.start)?))
     }
 
-    /// The pieces of which this member has given the last keeper the sum, so that it knows what the update should be, but has
-    /// not made it itself: their places, the part, and the update.
+    /// The pieces whose sum this member has passed to the last keeper without computing the update itself, so that
+    /// it can check it: their places, part and update.
     pub fn given(&self) -> Vec<((usize, usize), u16, Bytes)> {
         let Some(kept) = &self.plan.cut.kept else {
             return Vec::new();
@@ -180,7 +183,7 @@ impl Run {
         given.collect()
     }
 
-    /// Takes the update that this member has made of a piece, and lets it out, if that is its part.
+    /// Stores the update of a piece that this member has computed, and publishes it if it is the last keeper.
     pub fn take_update(
         &mut self,
         place: (usize, usize),
@@ -198,7 +201,7 @@ impl Run {
         Ok(())
     }
 
-    /// The sums that this member holds, once they are no longer needed here.
+    /// Takes the held sums out of a run that does not need them any more.
     pub fn take_held(&mut self) -> Held {
         self.held_bytes = 0;
         std::mem::take(&mut self.held)

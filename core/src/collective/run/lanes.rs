@@ -1,5 +1,5 @@
-//! What a run does where a model is split over the members: contributions come lane by lane, and nobody commits before all hold
-//! the sums of their parts and know it of each other.
+//! Split runs: contributions come lane by lane, and nobody commits before all members hold the sums of their parts,
+//! and know it of each other.
 
 use super::super::lanes::add_up;
 use super::super::step::{Sends, Violation};
@@ -11,7 +11,7 @@ use bytes::Bytes;
 use std::ops::Range;
 
 impl Run {
-    /// Whether contributions to a piece come lane by lane: to all but words, where a model is split.
+    /// Whether contributions to a piece come lane by lane. In a split run that is so for all pieces but words.
     pub(super) fn is_of_lanes(&self, (chunk, piece): (usize, usize)) -> bool {
         let kept = self.plan.cut.kept.as_ref().filter(|kept| kept.lanes.is_some());
         kept.is_some_and(|kept| {
@@ -19,7 +19,7 @@ impl Run {
         })
     }
 
-    /// Which of what is added up to a piece a member may bring here as this number.
+    /// The place, among the inputs of a piece, of the lane that a member sends under this number, if it may.
     fn lane_of(&self, place: (usize, usize), sender: usize, number: u16) -> Option<usize> {
         if place.0 >= self.plan.cut.members || !self.is_of_lanes(place) || self.plan.sums(place) != self.me {
             return None;
@@ -30,12 +30,13 @@ impl Run {
         (lanes.by(*input) == sender).then_some(usize::from(number))
     }
 
-    /// How many sums of lanes a piece has: a member may give several.
+    /// The number of lane sums of a piece. One member may send several.
     pub(super) fn lanes_of(&self, piece: &Range<usize>) -> usize {
         self.plan.cut.lanes().map_or(0, |lanes| lanes.inputs(piece).len())
     }
 
-    /// Keeps a lane's sum of a piece that a member brings. `None` if it is not its to bring, cannot be one, or is there already.
+    /// Stores a lane's sum of a piece. `None` if the sender may not send it, if it cannot be a sum, or if it is
+    /// there already.
     pub(super) fn hold_lane(
         &mut self,
         place: (usize, usize),
@@ -49,12 +50,12 @@ impl Run {
         self.hold(place.0, place.1, at, data)
     }
 
-    /// Puts this member's sums of lanes in, one after the other, and what goes with them.
+    /// Puts in this member's lane sums, one after the other, with its word.
     pub(super) fn start_lanes(&mut self, own: &[f32], out: &mut Sends) -> Result<(), Violation> {
         let Some(kept) = self.plan.cut.kept.clone() else {
             return Ok(());
         };
-        // Words first, which bring the headers.
+        // Words first, which carry the headers.
         for place in self.plan.begins(self.me) {
             if kept.part(place.0, place.1).is_none() {
                 self.add_up(&[], place.0, place.1, out)?;
@@ -73,7 +74,7 @@ impl Run {
                 self.codec.encode(&own[inside], &mut data);
                 let (data, to) = (Bytes::from(data), self.plan.sums(*place));
                 if to == self.me {
-                    // Nobody else may bring it.
+                    // No other member may send it.
                     let held = self.hold(place.0, place.1, number, data);
                     debug_assert!(held.is_some(), "it comes once");
                 } else {
@@ -89,7 +90,7 @@ impl Run {
         Ok(())
     }
 
-    /// Adds up what has come of a piece, if that is all, and this member's values are in.
+    /// Adds up a piece, once all its inputs and this member's values are in.
     pub(super) fn add_lanes(&mut self, place: (usize, usize), out: &mut Sends) -> Result<(), Violation> {
         let (Some(lanes), Some(range)) = (self.plan.cut.lanes(), self.plan.cut.range(place.0, place.1))
         else {
@@ -123,18 +124,19 @@ impl Run {
         self.hold_sum(place, sum.into(), out)
     }
 
-    /// Whether this member holds all sums of its parts, and what it needs to step by them.
+    /// Whether this member holds all sums of its parts, and all that it needs to step by them.
     pub fn holds_sums(&self) -> bool {
         let clips = self.plan.cut.kept.as_ref().is_some_and(|kept| kept.clips);
         self.lacking_sums == 0 && self.headers.are_complete() && (!clips || self.gathered.is_complete())
     }
 
-    /// Whether it matters who can commit: where a model is split, and members have parts that others lack.
+    /// Whether members must tell each other that they can commit: in a split run, where members have parts that
+    /// others lack.
     fn waits_for_all(&self) -> bool {
         self.plan.cut.lanes().is_some() && self.members.len() > 1
     }
 
-    /// Whether this member is to say now that it can commit, which it does once.
+    /// Whether this member has to say now that it can commit. True once.
     pub fn says_held(&mut self) -> bool {
         self.waits_for_all() && self.is_complete() && self.can_commit.insert(self.me)
     }
@@ -144,13 +146,13 @@ impl Run {
         self.can_commit.contains(&self.me)
     }
 
-    /// Somebody says that it can commit.
+    /// A member has said that it can commit.
     pub fn on_held(&mut self, from: PeerId) {
         self.can_commit
             .extend(self.members.iter().position(|member| *member == from));
     }
 
-    /// Whether all have said that they can commit, where that matters.
+    /// Whether all have said that they can commit, if they must.
     pub fn all_hold(&self) -> bool {
         !self.waits_for_all()
             || self.can_commit.len() == self.members.len()

@@ -1,4 +1,4 @@
-//! What this member lacks once another has told that the attempt is committed.
+//! The pieces that this member lacks once another has reported that the attempt is committed.
 
 use super::super::step::{Sends, Violation};
 use super::Run;
@@ -7,8 +7,8 @@ use crate::base::planted::Bug;
 use crate::wire::{Leg, Message};
 
 impl Run {
-    /// Somebody who has all sums will send what is missing here: chunk and number of each such piece. Of a chunk that its
-    /// owner has not sealed yet that is all of it: what came might be of another.
+    /// Stops the run, since a member with all sums will send the missing pieces. Returns their chunks and numbers.
+    /// Chunks without a valid seal are requested as a whole, since their pieces may belong to another version.
     pub fn give_up(&mut self) -> Vec<(u16, u32)> {
         if self.planted(Bug::ForgetHeldSums) {
             self.held.clear();
@@ -23,14 +23,13 @@ impl Run {
         self.gathered.missing()
     }
 
-    /// Pieces of the finished sums that have not come.
+    /// Pieces of finished sums that have not come.
     pub fn missing(&self) -> Vec<(u16, u32)> {
         self.gathered.missing()
     }
 
-    /// Takes a finished piece of an attempt that is known to be committed: others may lack it too. Where owners sign what
-    /// they finish it is taken from who told of the commit alone, so that what is not what the owner has signed is that
-    /// one's fault.
+    /// Handles a finished piece of an attempt that is known to be committed. If owners sign, it is accepted only
+    /// from the member that reported the commit, so that a false piece is that member's fault.
     pub fn accept_repair(
         &mut self,
         (from, told_by): (PeerId, PeerId),
@@ -51,7 +50,7 @@ impl Run {
         {
             let place = (usize::from(chunk), piece as usize);
             if data.is_empty() && self.makes(place, self.me) {
-                // Word of the attempt that was on its way still: what was to be made of it is sent as well.
+                // A word that was still on its way. The values derived from it are sent as well.
                 return Ok(());
             }
             return self.finish(sender, place, (data, seal), out);

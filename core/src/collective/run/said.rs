@@ -1,4 +1,4 @@
-//! What members say with their pieces: headers, hashes of all headers, seals.
+//! The statements that come with pieces: headers, hashes of all headers, seals.
 
 use super::super::seals::Broken;
 use super::super::step::{Sends, Violation, Wrong};
@@ -12,7 +12,7 @@ use crate::ledger::seal::Seal;
 use bytes::Bytes;
 
 impl Run {
-    /// Whether this member has the headers of all.
+    /// Whether this member has all headers.
     pub fn has_headers(&self) -> bool {
         self.headers.are_complete()
     }
@@ -45,7 +45,8 @@ impl Run {
                 Err(Violation { by, what })
             }
             Err(Broken::AsMade) => {
-                // Which of the two is wrong is not to be told. If others have the owner's it comes from them.
+                // It cannot tell which of the two is wrong. If the owner sent others the same, it will get it from
+                // them.
                 seals.drop(chunk);
                 self.gathered.drop_chunk(chunk);
                 Ok(None)
@@ -53,8 +54,8 @@ impl Run {
         }
     }
 
-    /// Checks that the headers are such as the sender may bring, that their authors have signed them and that they
-    /// contradict none that is known, and keeps them. Who passes one on has checked it too.
+    /// Checks that the sender may bring these headers, that their authors have signed them, and that they
+    /// contradict no known one. Then stores them. A member that passes a header on has checked it too.
     pub(super) fn take_headers(
         &mut self,
         sender: usize,
@@ -95,7 +96,7 @@ impl Run {
         }
     }
 
-    /// Compares the hash of all headers that a member has with that of this one's.
+    /// Compares a member's hash of all headers with this one's.
     pub(super) fn compare(&mut self, sender: usize, all: Option<Digest>, out: &mut Sends) {
         let Some(all) = all.filter(|_| !self.planted(Bug::CompareNothing)) else {
             return;

@@ -1,4 +1,4 @@
-//! Where members keep parts of the moments: what is sent, what keepers make themselves, and what of it is not as it should be.
+//! Parts kept by members: the frames, the updates that keepers compute themselves, and faults in them.
 
 use super::super::Kept;
 use super::*;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 const LEN: usize = 20_000;
 const MEMBERS: usize = 4;
 
-/// Of each part two keepers, another two for each; before those of the first part one who learns it.
+/// Two keepers for each part, a different pair for each. A learner comes before those of the first part.
 fn kept_plan() -> Plan {
     let parts = Parts::of_len(LEN);
     let chain = |part: u16| {
@@ -34,7 +34,7 @@ fn kept_plan() -> Plan {
     }
 }
 
-/// Makes what is due of the sums: twice as much. Who is `wrong` lets something else out.
+/// Computes due updates: twice the sums. A `wrong` member publishes something else.
 fn make(run: &mut Run, wrong: bool, out: &mut Sends) {
     for place in run.take_due() {
         let (range, sum) = run.held_sum(place).unwrap();
@@ -48,7 +48,7 @@ fn make(run: &mut Run, wrong: bool, out: &mut Sends) {
     }
 }
 
-/// An attempt in which one member, if any, lets out what is wrong, from its first frame to the last.
+/// An attempt in which one member, if any, publishes wrong updates from its first frame to the last.
 fn attempt(wrong: Option<usize>) -> Attempt {
     let plan = kept_plan();
     let mut attempt = Attempt::new(plan.clone(), Codec::F32, contributions(&plan, 1));
@@ -89,7 +89,7 @@ fn all_hold_the_updates_and_as_much_is_sent_as_without_keepers() {
         .map(|(_, _, message)| data(message).len())
         .sum();
     let learnt = Parts::of_len(LEN).range(0).unwrap().len();
-    // Who learns a part is one more that its sum passes, and cannot make the update yet.
+    // A learner is one more member that a sum passes, and cannot compute the update yet.
     assert_eq!(sent, 4 * (2 * (MEMBERS - 1) * LEN + learnt));
 }
 
@@ -116,7 +116,7 @@ fn what_is_not_what_a_keeper_makes_of_the_sum_comes_from_others_and_is_doubted()
             continue;
         }
         *seal = Some(Box::new(seals[usize::from(*chunk)].clone()));
-        // The owner's own word of it may be under way still.
+        // The owner's own word of it may still be under way.
         let mut word = frame.clone();
         edit(&mut word, |_, _, _, _, data| *data = Bytes::new());
         for frame in [word, frame] {

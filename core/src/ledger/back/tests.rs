@@ -1,4 +1,4 @@
-//! When a run whose model is split goes back, and to where.
+//! When a split run goes back, and to which round.
 
 use super::*;
 use crate::access::invitation::Admission;
@@ -65,7 +65,7 @@ fn three(manifest: &Manifest) -> Head {
     head
 }
 
-/// The next round of some members, each of whom says of its parts what the head knows and what is said here beside that.
+/// The next round of some members. Each says of its parts what the head knows, and what `also` adds.
 fn round(head: &Head, manifest: &Manifest, of: &[u8], also: impl Fn(u8, &mut Keeps)) -> Record {
     let names: Vec<PeerId> = of.iter().map(|n| peer(*n)).collect();
     let trains = head.trains(manifest, &names);
@@ -100,7 +100,7 @@ fn take(head: &mut Head, manifest: &Manifest, record: &Record) {
     assert_eq!(head.check_itself(manifest), Ok(()));
 }
 
-/// After so many rounds that train, before each of which all say that they save what they have.
+/// A head after this many training rounds, before each of which all announce that they save.
 fn trained(manifest: &Manifest, rounds: usize) -> Head {
     let mut head = three(manifest);
     for _ in 0..rounds {
@@ -122,11 +122,11 @@ fn a_run_goes_back_once_all_who_keep_parts_have_waited_and_not_before() {
     assert_eq!(rounds, [1, 2, 3], "before the first round nothing was trained");
     assert_eq!((head.counted(), head.steps, head.cursor), (40, 4, 40));
     let (third, second) = (head.points[2].stepped, head.points[1].stepped);
-    // Ben is gone, and with it the second span.
+    // Ben is gone, and the second span with him.
     let record = round(&head, &manifest, &[1, 3], |_, _| {});
     take(&mut head, &manifest, &record);
     assert_eq!(head.lost(&manifest), span(&manifest, 1));
-    // Dan has been in Ben's place, up to the second round. It says so at once; the others have waited, one after the other.
+    // Dan had Ben's place up to the second round, and says so at once. The others wait, one after the other.
     let mut dan = head.members[0].clone();
     (dan.peer, dan.keeper.kept) = (peer(4), PartSet::default());
     dan.admission = Admission::stand_in(peer(4), manifest.root());
@@ -161,7 +161,7 @@ fn a_run_goes_back_once_all_who_keep_parts_have_waited_and_not_before() {
     assert_eq!(head.lost(&manifest), Parts::of(&manifest).unwrap().all());
     assert_eq!(head.points.len(), 2, "what was undone nobody goes back to");
 
-    // Who has it on its disk brings it, and the same samples are handed out again.
+    // Members with the parts on disk bring them, and the same samples are allotted again.
     let record = round(&head, &manifest, &[1, 3, 4], |n, keeps| {
         keeps.kept = span(&manifest, usize::from(n == 4));
         keeps.digests = vec![0; keeps.kept.len()];
@@ -190,7 +190,7 @@ fn what_cannot_be_is_not_taken() {
     };
     let first = span(&manifest, 0);
     let of = |stepped| move |keeps: &mut Keeps| keeps.saved = vec![saved(stepped, first)];
-    // As long as each part has a keeper nobody speaks of disks, nor of having waited.
+    // While each part has a keeper, nobody speaks of disks or of having waited.
     assert!(check(&head, &[1, 2, 3], &|_| {}));
     assert!(!check(&head, &[1, 2, 3], &of(known)));
     assert!(!check(&head, &[1, 2, 3], &|keeps| keeps.waits = true));
@@ -198,7 +198,7 @@ fn what_cannot_be_is_not_taken() {
     take(&mut head, &manifest, &record);
     assert!(check(&head, &[1, 3], &of(known)));
     assert!(check(&head, &[1, 3], &|keeps| keeps.waits = true));
-    // Of no round that the ledger remembers, of no parts, of the same round twice.
+    // Of a round that the ledger does not remember, of no parts, of one round twice.
     assert!(!check(&head, &[1, 3], &of(Digest([7; 32]))));
     assert!(!check(&head, &[1, 3], &|keeps| keeps.saved =
         vec![saved(known, PartSet::default())]));

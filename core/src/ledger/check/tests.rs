@@ -1,4 +1,4 @@
-//! What a record may be, and what is found in one that is not so.
+//! Which records are accepted, and which fault is found in others.
 
 use super::*;
 use crate::access::invitation::{Admission, Invitation};
@@ -56,7 +56,7 @@ fn manifest() -> Manifest {
     }
 }
 
-/// Three members that share twelve samples a round, at the first round's end.
+/// Three members that share twelve samples a round, at the end of the first round.
 fn head() -> (Head, Manifest) {
     let manifest = manifest();
     let mut head = Head::genesis(&manifest, member(1));
@@ -195,7 +195,7 @@ fn whoever_has_no_right_to_come_in_is_not_named() {
     }
     let of_another = ticket(53, Role::Member, None).admit(peer(5), root.run);
     assert_eq!(named(&head, 1, of_another), Err(of(2, Fault::Ready)));
-    // A contributor names nobody, and alone it keeps no run.
+    // A contributor names nobody, and cannot carry on a run alone.
     let guest = ticket(54, Role::Contribute, None);
     head.members[1].admission = guest.admit(peer(2), root.run);
     assert_eq!(named(&head, 1, good.clone()), Err(of(2, Fault::Ready)));
@@ -274,7 +274,7 @@ fn what_an_author_has_not_signed_for_this_attempt_is_not_its() {
         let found = head.check(&record, &manifest, Scheme::StandIn);
         assert_eq!(found, Err(of(2, Fault::Signature)));
     }
-    // What was signed for the first attempt of all does not hold for a later one of fewer.
+    // A signature for the first attempt is not valid for a later one with fewer members.
     let mut later = good;
     later.attempt = 1;
     later.headers.pop();

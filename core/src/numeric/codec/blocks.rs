@@ -1,38 +1,38 @@
-//! Runs as rows of blocks, the last of which may be short, each with a scale that its values share: a little-endian `u16` in
-//! front of what is packed.
+//! Runs as rows of blocks, each with a scale that its values share: a little-endian `u16` in front of the packed
+//! values. The last block may be short.
 //!
-//! A scale is cut down to eight bits behind the leading one: the bits of an `f32` without its sign and its last fifteen. So few
-//! that products and means of scales can be exact, and what was decoded encodes to the same bytes again. A block that holds what
-//! is not finite has a scale of its own and decodes to NaNs.
+//! A scale is cut down to eight bits behind the leading one: the bits of an `f32` without its sign and its last
+//! fifteen. So products and means of scales can be exact, and decoded values encode to the same bytes again. A
+//! block with a value that is not finite has a scale of its own and decodes to NaNs.
 
 use super::CodecError;
 use crate::base::wide::wide;
 
-/// How the values of a block are packed behind their scale. A short block is the front of one that ends with zeros.
+/// How a block's values are packed behind their scale. A short block is the front of one that ends with zeros.
 pub(super) trait Blocks<const BLOCK: usize> {
     /// Bytes behind the scale of a whole block.
     const PACKED: usize;
 
-    /// Gives the scale, and fills the bytes behind it, which were zeros. So many values, from the front, are there.
+    /// Returns the scale and fills the bytes behind it, which were zeros. The first `there` values are valid.
     fn pack(values: &[f32; BLOCK], there: usize, packed: &mut [u8]) -> u16;
 
-    /// What a block's values are, zeros where nothing is left of the packed bytes.
+    /// The values of a block, with zeros where the packed bytes end.
     fn unpack(scale: u16, packed: &[u8]) -> [f32; BLOCK];
 
-    /// The largest magnitude of a block of so many values, infinite where it holds what is not finite. An error where no values
-    /// are packed so.
+    /// The largest magnitude of a block of this many values, infinite if one is not finite. An error if no values
+    /// have this encoding.
     fn check(scale: u16, packed: &[u8], there: usize) -> Result<f32, CodecError>;
 }
 
 const SCALE: usize = 2;
 
-/// Bits of an `f32` that a scale lacks at the end.
+/// Low bits of an `f32` that a scale drops.
 const CUT: u32 = 15;
 
-/// The one scale of a block that holds what is not finite: the bits of a NaN.
+/// The scale of a block with a value that is not finite: the bits of a NaN.
 pub(super) const NOT_FINITE: u16 = 0xff80;
 
-/// The scale that a number is cut down to. It is not negative.
+/// A number that is not negative, cut down to a scale.
 pub(super) const fn scale(number: f32) -> u16 {
     (number.to_bits() >> CUT) as u16
 }
@@ -46,7 +46,7 @@ pub(super) fn value(scale: u16) -> f32 {
 #[inline(always)]
 pub(super) fn largest(values: &[f32]) -> f32 {
     const SIGN: u32 = 0x8000_0000;
-    // As integers the bits of magnitudes are ordered as they are.
+    // As integers, the bits of magnitudes are ordered like the magnitudes.
     f32::from_bits(values.iter().fold(0, |max, x| max.max(x.to_bits() & !SIGN)))
 }
 
@@ -100,8 +100,8 @@ pub(super) fn decode_add<const B: usize, K: Blocks<B>>(
     Ok(())
 }
 
-/// The largest magnitude of a run, infinite where it holds what is not finite. An error where no values have this encoding.
-/// The caller has checked the length.
+/// The largest magnitude of a run, infinite if a value is not finite. An error if no values have this encoding. The
+/// caller has checked the length.
 pub(super) fn check<const B: usize, K: Blocks<B>>(bytes: &[u8], elements: usize) -> Result<f32, CodecError> {
     wide!({
         let (mut left, mut largest) = (elements, 0.0f32);

@@ -46,7 +46,7 @@ pub(super) fn encode(values: &[f32], out: &mut Vec<u8>) {
     if all < INFINITY && k < *EXPONENTS.end() {
         #[cfg(target_arch = "x86_64")]
         if hardware::is_there() {
-            // SAFETY: the processor has what is needed, as was just found out.
+            // SAFETY: the check above found that the processor has the instructions.
             return unsafe { hardware::encode_finite(scale, values, halves) };
         }
         encode_finite(scale, values, halves);
@@ -61,7 +61,7 @@ pub(super) fn decode(bytes: &[u8], out: &mut [f32]) -> Result<(), CodecError> {
     let (scale, halves) = open(bytes)?;
     #[cfg(target_arch = "x86_64")]
     if hardware::is_there() {
-        // SAFETY: the processor has what is needed, as was just found out.
+        // SAFETY: the check above found that the processor has the instructions.
         unsafe { hardware::decode(scale, halves, out) };
         return Ok(());
     }
@@ -73,7 +73,7 @@ pub(super) fn decode_add(bytes: &[u8], addend: &[f32], out: &mut [f32]) -> Resul
     let (scale, halves) = open(bytes)?;
     #[cfg(target_arch = "x86_64")]
     if hardware::is_there() {
-        // SAFETY: the processor has what is needed, as was just found out.
+        // SAFETY: the check above found that the processor has the instructions.
         unsafe { hardware::decode_add(scale, halves, addend, out) };
         return Ok(());
     }
@@ -121,8 +121,8 @@ fn decode_add_halves(scale: Scale, halves: &[[u8; 2]], addend: &[f32], out: &mut
     });
 }
 
-/// The same conversions by the instructions that most x86 processors since 2012 have for them (F16C). They round to
-/// nearest even as asked and know subnormal halves, so the bits are the same.
+/// The same conversions by the instructions (F16C) that most x86 processors have had since 2012. They round to
+/// nearest even and handle subnormal halves, so the bits are the same.
 #[cfg(target_arch = "x86_64")]
 mod hardware {
     use super::{Scale, finite_to_half, from_half};
@@ -260,7 +260,7 @@ fn finite_to_half(x: f32) -> u16 {
     (magnitude | ((bits & SIGN) >> 16)) as u16
 }
 
-/// As [`finite_to_half`], for what is not finite or as large as `f32` goes.
+/// As [`finite_to_half`], for values that are not finite or as large as `f32` goes.
 fn any_to_half(x: f32) -> u16 {
     /// The largest half below 2^15.
     const LARGEST: u16 = 0x77ff;
@@ -301,7 +301,7 @@ fn mask(condition: bool) -> u32 {
 mod tests {
     use super::*;
 
-    /// The other tests see only one of the two ways on a processor that has the instructions.
+    /// On a processor with the instructions, the other tests see only one of the two ways.
     #[test]
     fn instructions_and_plain_loops_give_the_same_bits() {
         if !hardware::is_there() {
@@ -315,7 +315,7 @@ mod tests {
             let (scale, halves, own) = (Scale::power_of_two(k), &halves[65536 - n..], &own[..n]);
             let (mut plain, mut quick) = (vec![0.0; n], vec![0.0; n]);
             decode_halves(scale, halves, &mut plain);
-            // SAFETY: it is there, as was just found out; so below.
+            // SAFETY: the check above found the instructions; likewise below.
             unsafe { hardware::decode(scale, halves, &mut quick) };
             assert_eq!(bits(&plain), bits(&quick));
             decode_add_halves(scale, halves, own, &mut plain);

@@ -1,4 +1,4 @@
-//! Elements as they are, little-endian: on most machines a copy.
+//! Elements as they are, little-endian. On most machines this is a copy.
 
 pub(super) fn encoded_len(elements: usize) -> usize {
     4 * elements

@@ -1,8 +1,9 @@
-//! Codes of four bits, as two's complements: of two neighbours the first is in the byte's low half.
+//! Codes of four bits in two's complement. The first of two neighbours is in the low half of the byte.
 
 use super::quantized::Codes;
 
-/// Blocks of 64: with so few steps a scale for more would leave too little of small values. It adds a sixteenth.
+/// Blocks of 64: with so few codes, a scale for more values would leave too little of small ones. The scale adds a
+/// sixteenth.
 pub(super) struct Int4;
 
 impl Codes<64, 32> for Int4 {

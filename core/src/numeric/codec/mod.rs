@@ -1,9 +1,9 @@
-//! How a run of `f32` travels.
+//! Codecs: how a run of `f32` is encoded on the wire.
 //!
-//! What is decoded is what counts: everyone who decodes the same bytes gets the same bits, on any machine. The bytes
-//! of equal values are equal too. Little-endian throughout.
+//! The decoded values are what counts: every peer that decodes the same bytes gets the same bits, on any machine.
+//! Equal values have equal bytes. Everything is little-endian.
 //!
-//! It must not know who sends what to whom, nor how bytes are framed.
+//! This module knows neither who sends what to whom, nor how bytes are framed.
 
 mod blocks;
 mod f16;
@@ -25,14 +25,14 @@ use sign::Sign;
 type Int8 = Quantized<256, int8::Int8>;
 type Int4 = Quantized<32, int4::Int4>;
 
-/// How a run of `f32` travels. Written and read as `f32`, `f16`, `int8`, `int4` and `sign`.
+/// How a run of `f32` is encoded. Written and read as `f32`, `f16`, `int8`, `int4` and `sign`.
 ///
-/// A run may hold infinities and NaNs: they arrive as such (a NaN as some NaN; with integers and signs a whole block as NaNs), so
-/// that whoever checks for them after the journey still finds them. Hostile bytes can decode to them as well:
-/// [`is_summable`](Codec::is_summable) says so.
+/// A run may hold infinities and NaNs. They arrive as such (a NaN as some NaN; integers and signs turn the whole
+/// block into NaNs), so that a check after the journey still finds them. Hostile bytes can decode to them as well:
+/// [`is_summable`](Codec::is_summable) detects that.
 ///
-/// Speed on one core of a 2.3 GHz Sapphire Rapids Xeon, in GB of `f32` per second for runs of 64 KiB, from `cargo run
-/// --release -p annulus-core --example codec_rate` (and without AVX2, at the baseline of x86-64):
+/// Speed on one core of a 2.3 GHz Sapphire Rapids Xeon, in GB of `f32` per second for runs of 64 KiB, from `cargo
+/// run --release -p annulus-core --example codec_rate` (and without AVX2, at the baseline of x86-64):
 ///
 /// | | encode | decode | decode_add |
 /// |---|---|---|---|
@@ -65,9 +65,9 @@ pub enum Codec {
     Int4,
     /// Signs, and the mean magnitude of each 256 of them: 0.133 bytes per element.
     ///
-    /// Each element is decoded to a magnitude that is not its own, so whoever rounds adds what that has taken to what it
-    /// contributes next. For local steps: nano comes to a loss of 2.2 after 345 local batches, where it needs 333 with `Int4`;
-    /// with the gradients of every batch it has 2.59 after 500, where `Int4` needs 179.
+    /// Decoding loses each element's own magnitude, so a member adds its rounding errors to its next contribution.
+    /// Meant for local steps: nano reaches a loss of 2.2 after 345 local batches, where `Int4` needs 333. With the
+    /// gradients of every batch it has 2.59 after 500, where `Int4` needs 179.
     Sign,
 }
 
@@ -75,22 +75,24 @@ impl Codec {
     /// All codecs.
     pub const ALL: [Self; 5] = [Self::F32, Self::F16, Self::Int8, Self::Int4, Self::Sign];
 
-    /// Largest magnitude of an element that may enter a sum, 2^119: as many as a run has members of it add up to 2^125.
+    /// Largest magnitude of an element that may enter a sum, 2^119. The most members that a run can have add up to
+    /// 2^125.
     pub const LARGEST: f32 = f32::from_bits((119 + 127) << 23);
 
-    /// Whether activations and their gradients may travel so: fewer bits than eight take too much of them.
+    /// Whether it may carry activations and their gradients. Fewer than eight bits lose too much of them.
     pub fn carries_activations(self) -> bool {
         !matches!(self, Self::Int4 | Self::Sign)
     }
 
-    /// Whether each member adds what rounding has taken from its sums to its next contribution: with `Sign`, which has no other
-    /// magnitude than the mean one, and with `Int4`, whose errors are as large as many a gradient. Of local steps the sums are so
-    /// large that `Int4` does without.
+    /// Whether each member adds its rounding errors to its next contribution. `Sign` needs that, since all its
+    /// magnitudes are means; so does `Int4`, whose errors are as large as many gradients. The sums of local steps
+    /// are so large that `Int4` needs no feedback for them.
     pub fn has_feedback(self, local_steps: bool) -> bool {
         self == Self::Sign || self == Self::Int4 && !local_steps
     }
 
-    /// How what weights change by travels where sums travel so: in 4 bits it would lose too much, since nobody makes up for it.
+    /// The codec of weight updates where sums use this one. Nothing makes up for an update's rounding, so 4 bits
+    /// would lose too much.
     pub(crate) fn of_updates(self) -> Self {
         match self {
             Self::Int4 => Self::Int8,
@@ -98,12 +100,12 @@ impl Codec {
         }
     }
 
-    /// Whether bytes that came can be a run of so many elements and a sum of so many contributions. Then they can be decoded,
-    /// and what more contributions are added to it can be one too: whoever adds to it is never taken for the one that sent
-    /// too much.
+    /// Whether bytes from elsewhere can be a run of `elements` values and a sum of `contributions`. Then they can
+    /// be decoded, and stay summable when more contributions are added. So a member that adds to a sum is never
+    /// blamed for one that was too large before.
     ///
-    /// No rounding on the way takes such a sum above what it is here held to: so few times a power of two is a number that
-    /// `f32` and `f16` have, and integers and signs never decode to more than was encoded.
+    /// Rounding never takes such a sum above this limit: a small multiple of a power of two is exact in `f32` and
+    /// `f16`, and integers and signs never decode to more than was encoded.
     pub fn is_summable(self, bytes: &[u8], elements: usize, contributions: usize) -> bool {
         let most = contributions as f32 * Self::LARGEST;
         let at_most = |largest| largest <= most;
@@ -117,7 +119,7 @@ impl Codec {
         }
     }
 
-    /// Bytes that a run of so many elements takes.
+    /// Bytes of an encoded run of this many elements.
     pub fn encoded_len(self, elements: usize) -> usize {
         match self {
             Self::F32 => f32::encoded_len(elements),
@@ -194,9 +196,9 @@ impl Codec {
         Ok(())
     }
 
-    /// The parts of a run that can be encoded one after the other and travel as all of it would: their elements, and their bytes.
-    /// Where elements have no say in how the others travel they are what the first cache holds, in whole blocks. A run without
-    /// elements is one part.
+    /// Divides a run into parts that can be encoded one after the other and together equal the encoded run: their
+    /// elements, and their bytes. Where elements are encoded independently, a part fits the first cache, in whole
+    /// blocks. A run without elements is one part.
     pub(crate) fn parts(self, elements: usize) -> impl Iterator<Item = (Range<usize>, Range<usize>)> {
         let at_once = match self {
             Self::F32 | Self::Int8 | Self::Int4 | Self::Sign => 1024,

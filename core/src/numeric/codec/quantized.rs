@@ -1,16 +1,16 @@
-//! Small integers times a block's scale: block-wise quantization, as in Dettmers et al., "8-bit Optimizers via Block-wise
-//! Quantization" (arXiv 2110.02861), section 2.1, here with equal steps.
+//! Small integers times a block's scale: block-wise quantization, as in Dettmers et al., "8-bit Optimizers via
+//! Block-wise Quantization" (arXiv 2110.02861), section 2.1, here with equal steps.
 //!
-//! A code is the value over the scale, rounded to nearest even; what is decoded is their product. The scale is the block's
-//! largest magnitude over the largest code, [cut down](super::blocks). What is left is enough for the largest magnitude to get
-//! the largest code (127.498 at most is rounded to 127), and so little that the product with a code is exact. Hence:
+//! A code is the value over the scale, rounded to nearest even; it decodes to their product. The scale is the
+//! block's largest magnitude over the largest code, [cut down](super::blocks). After the cut the largest magnitude
+//! still gets the largest code (127.498 at most is rounded to 127), and the product with a code is exact. Hence:
 //!
 //! - the error of a value is at most half of its block's scale;
-//! - nothing that is decoded is larger than the largest that was encoded (unless that is below 2^-119);
-//! - a run has one encoding. `check` refuses all others, so what was decoded encodes to the same bytes again.
+//! - no decoded value is larger than the largest that was encoded (unless that is below 2^-119);
+//! - a run has one encoding. `check` refuses all others, so decoded values encode to the same bytes again.
 //!
-//! Scales are normal numbers, so that processors are never slow with them: from 2^-126 on, with smaller codes for a block
-//! that would need less, and 0 for one that is nothing but zeros then.
+//! Scales are normal numbers, so that they never slow a processor down: at least 2^-126, with smaller codes for a
+//! block that would need less. A block that is then all zeros has the scale 0.
 
 use super::CodecError;
 use super::blocks::{Blocks, NOT_FINITE, largest, scale, value};
@@ -69,7 +69,7 @@ impl<const B: usize, const P: usize, C: Codes<B, P>> Blocks<B> for Quantized<P, 
             }
             _ => return Err(CodecError::Scale(scale)),
         };
-        // Behind the last value there is nothing but zeros.
+        // Behind the last value there are only zeros.
         match fits && codes.iter().skip(there).all(|code| *code == 0) {
             true => Ok(largest),
             false => Err(CodecError::Codes),
@@ -85,9 +85,9 @@ fn quantize<const B: usize>(values: &[f32; B], most: u8) -> (u16, [i8; B]) {
     if scale == 0 || scale == NOT_FINITE {
         return (scale, codes);
     }
-    // An f32 of this size ends at the ones: adding it rounds to an integer, which is then its last bits. The quotient of a
-    // value that is not half-way between two products of a code and the scale is not half-way either, since those have so
-    // few bits; so it is the value that is rounded to nearest even.
+    // An f32 of this size ends at the ones: adding it rounds to an integer, which is then in its last bits.
+    // Products of a code and the scale have few bits, so a value that is not half-way between two of them has a
+    // quotient that is not half-way either. So this rounds the value itself to nearest even.
     const MAGIC: f32 = (3 << 22) as f32;
     let divisor = value(scale);
     for (code, x) in codes.iter_mut().zip(values) {

@@ -1,15 +1,15 @@
-//! Signs, and one magnitude that a block of values shares: their mean one. Karimireddy et al., "Error Feedback Fixes SignSGD
+//! Signs, and the mean magnitude that a block of values shares. Karimireddy et al., "Error Feedback Fixes SignSGD
 //! and other Gradient Compression Schemes" (arXiv 1901.09847), section 4, where a layer is a block.
 //!
-//! A block's scale is the mean magnitude, [cut down](super::blocks). Behind it are the signs of its values, eight in a byte, the
-//! first in the lowest bit: 1 for what has the sign bit, 0 is one of those that have not. Hence:
+//! A block's scale is the mean magnitude, [cut down](super::blocks). Behind it are the signs of its values, eight
+//! in a byte, the first in the lowest bit: 1 if the sign bit is set. Hence:
 //!
-//! - nothing that is decoded is larger than the largest that was encoded;
-//! - a run has one encoding. `check` refuses all others, so what was decoded encodes to the same bytes again: the sum of as
-//!   many equal magnitudes as a block has, each of so few bits, is exact.
+//! - no decoded value is larger than the largest that was encoded;
+//! - a run has one encoding. `check` refuses all others, so decoded values encode to the same bytes again: the sum
+//!   of a block of equal magnitudes, each of so few bits, is exact.
 //!
-//! Scales are normal numbers, from 2^-118 on, so that their parts in a mean are too; a block whose mean is smaller decodes to
-//! zeros.
+//! Scales are normal numbers of at least 2^-118, so that a value's share of the mean is a normal number too. A
+//! block with a smaller mean decodes to zeros.
 
 use super::CodecError;
 use super::blocks::{Blocks, NOT_FINITE, largest, scale, value};
@@ -38,7 +38,7 @@ impl Blocks<BLOCK> for Sign {
             *byte = values.iter().enumerate().map(sign).fold(0, |all, bit| all | bit);
         }
         if !there.is_multiple_of(8) {
-            // What is not there has no sign.
+            // Missing values have no sign.
             packed[there / 8] &= (1 << (there % 8)) - 1;
         }
         scale
@@ -66,21 +66,21 @@ impl Blocks<BLOCK> for Sign {
         };
         let fits = match scale {
             0 | NOT_FINITE => packed.iter().all(|byte| *byte == 0),
-            // Behind the last value there is nothing.
+            // Behind the last value there are only zeros.
             _ => there.is_multiple_of(8) || packed[there / 8] >> (there % 8) == 0,
         };
         if fits { Ok(largest) } else { Err(CodecError::Codes) }
     }
 }
 
-/// A block's scale. Means are of eight sums, which are added one after the other.
+/// A block's scale. The mean is of eight running sums, added one after the other.
 #[inline(always)]
 fn scale_of(values: &[f32; BLOCK], there: usize) -> u16 {
     let largest = largest(values);
     if !largest.is_finite() {
         return NOT_FINITE;
     }
-    // So that sums of what is finite are.
+    // Scaled first, so that sums of finite values are finite.
     const PART: f32 = 1.0 / BLOCK as f32;
     let mut sums = [0.0f32; 8];
     for values in values.as_chunks::<8>().0 {
@@ -89,7 +89,7 @@ fn scale_of(values: &[f32; BLOCK], there: usize) -> u16 {
         }
     }
     let sum = sums.iter().fold(0.0, |all, sum| all + sum);
-    // Rounding may have made more of it than the largest.
+    // Rounding may have made it more than the largest.
     let mean = (sum / (there as f32 * PART)).min(largest);
     match scale(mean) {
         scale if scale < SMALLEST => 0,

@@ -174,7 +174,7 @@ fn what_is_not_finite_stays_so_and_spares_its_neighbours() {
     assert!(got[3].is_nan());
     assert_eq!(got[4], -3.0);
     let got = roundtrip(&[f32::NAN, f32::INFINITY, 0.0, f32::MAX]);
-    // Whatever its sign and payload, which not every machine keeps, a NaN has the same bytes.
+    // Every NaN has the same bytes, whatever its sign and payload, which not every machine keeps.
     let nans = [f32::NAN, -f32::NAN, f32::from_bits(0xffff_ffff)];
     assert_eq!(encode(Codec::F16, &nans), f16_run(0, &[0x7e00; 3]));
     assert!(got[0].is_nan() && got[1] == f32::INFINITY && got[2] == 0.0 && got[3].is_finite());
@@ -246,13 +246,14 @@ proptest! {
         for (x, got) in values.iter().zip(&got) {
             prop_assert!(got.is_finite());
             let (x, got) = (f64::from(*x), f64::from(*got));
-            // Near the end of f32's range rounding up is not possible.
+            // Near the end of f32's range, rounding up is not possible.
             let relative = if x.abs() > 2f64.powi(127) * 1.999 { 2f64.powi(-10) } else { 2f64.powi(-11) };
             let bound = (x.abs() * relative).max(largest * 2f64.powi(-39));
             prop_assert!((x - got).abs() <= bound, "{x:e} became {got:e}, largest {largest:e}");
         }
-        // What was decoded is representable: it would travel on without another loss. Unless the largest was rounded
-        // up to a power of two: then the shared exponent would be one more, and the tiniest would lose a bit.
+        // Decoded values are representable: encoding them again loses nothing. The exception: if the largest was
+        // rounded up to a power of two, the shared exponent would be one more, and the tiniest value would lose a
+        // bit.
         let binade = |values: &[f32]| values.iter().map(|x| x.abs().to_bits() >> 23).max();
         if binade(&got) == binade(&values) {
             prop_assert_eq!(roundtrip(&got).map_bits(), got.map_bits());
@@ -343,7 +344,7 @@ fn what_is_no_sum_of_finite_values_is_found_out() {
             assert!(!summable(&[1.0, bad, 0.0]), "{codec} {bad}");
         }
     }
-    // Exponents that no f32 needs, which no run can be decoded with.
+    // Exponents that no f32 needs: a run with them cannot be decoded.
     for k in [i16::MIN, -164, 114, i16::MAX] {
         let run = [k.to_le_bytes(), [0, 0x3c]].concat();
         assert!(!Codec::F16.is_summable(&run, 1, 64), "{k}");

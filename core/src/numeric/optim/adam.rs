@@ -3,14 +3,14 @@
 use super::Step;
 use crate::base::wide::wide;
 
-/// The smoothing of both moments.
+/// The smoothing factors of both moments.
 pub(super) struct Moments {
     pub(super) beta1: f32,
     pub(super) beta2: f32,
     pub(super) eps: f32,
 }
 
-/// Weight decay, as what it does to an element.
+/// Weight decay, as its effect on one element.
 pub(super) struct Decay {
     /// The gradient gains this times the parameter.
     l2: f32,

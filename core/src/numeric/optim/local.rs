@@ -1,17 +1,18 @@
-//! The settings of local steps: how often members exchange how far they have come, and what that does to what they share.
+//! The settings of local steps: how often members exchange their parameter deltas, and how the shared parameters
+//! follow.
 
 use super::{OptimError, Optimizer};
 use serde::{Deserialize, Serialize};
 use std::num::NonZeroU32;
 
-/// How the members of a run step between exchanges.
+/// How the members of a run step between two exchanges.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LocalSteps {
-    /// Batches between two exchanges: the steps of the member with the largest share. None: as many as exchanges ask for
-    /// ([`Pace`](crate::ledger::pace::Pace)).
+    /// Batches between two exchanges: the steps of the member with the largest share. `None` lets
+    /// [`Pace`](crate::ledger::pace::Pace) choose.
     pub steps: Option<NonZeroU32>,
-    /// What the mean of the members' ways does to the shared parameters, as if it were a gradient. Plain averaging is SGD at
-    /// a rate of 1.
+    /// The outer optimizer. It applies the mean of the members' parameter deltas to the shared parameters, as if
+    /// that were a gradient. SGD at a rate of 1 is plain averaging.
     pub outer: Optimizer,
     /// Its learning rate.
     pub outer_lr: f32,
@@ -21,7 +22,7 @@ impl LocalSteps {
     /// Most steps between two exchanges.
     pub const MOST: u32 = 1 << 16;
 
-    /// So many, averaged.
+    /// This number of steps, with plain averaging.
     pub fn averaged(steps: NonZeroU32) -> Self {
         Self {
             steps: Some(steps),
@@ -30,7 +31,7 @@ impl LocalSteps {
         }
     }
 
-    /// Whether all settings lie in their ranges. Ask this of what came from elsewhere.
+    /// Whether all settings are in range. Ask this of settings that came from elsewhere.
     pub fn check(&self) -> Result<(), OptimError> {
         let out_of_range = |name, value, range| Err(OptimError::OutOfRange { name, value, range });
         if !(self.outer_lr.is_finite() && self.outer_lr > 0.0) {

@@ -1,17 +1,18 @@
-//! How an optimizer's vectors are kept between two steps: as they are, or in a quarter of the bytes.
+//! How an optimizer's vectors are stored between two steps: as `f32`, or in a quarter of the bytes.
 //!
-//! In 8 bits each block of [`BLOCK`] elements has a scale, its largest magnitude, and each element a code for its share of
-//! that: block-wise quantization with a map that is fine near zero, as in Dettmers et al., "8-bit Optimizers via Block-wise
-//! Quantization" (arXiv 2110.02861), sections 2.1 and 2.2. The map here is the leading bits of an `f32`, three of them behind the
-//! leading one: 8 codes from each power of two to the next. Where a vector has a sign that reaches down to 2^-16 of the
-//! scale; a second moment has none, and its map reaches down to 2^-32. So code and value are a shift apart, and no table is
-//! searched.
+//! In 8 bits, each block of [`BLOCK`] elements has a scale, its largest magnitude, and each element a code for its
+//! share of the scale. This is block-wise quantization with a map that is fine near zero, as in Dettmers et al.,
+//! "8-bit Optimizers via Block-wise Quantization" (arXiv 2110.02861), sections 2.1 and 2.2.
 //!
-//! Neighbouring codes are an eighth apart, and a second moment moves by a thousandth in a step: rounded to nearest it would
-//! stay where it is. So a value goes up to the next code as often as it has come of the way there, by a number that
-//! follows from place and step alone: on the average nothing is lost, and all machines have the same bits, whichever parts
-//! of the vector they step first. A second moment that is not zero never gets code 0: what is divided by its root would
-//! move its parameter too far.
+//! The map here is the leading bits of an `f32`, three of them behind the leading one: 8 codes from each power of
+//! two to the next. A vector with signs reaches down to 2^-16 of the scale. A second moment has no sign, so its map
+//! reaches down to 2^-32. Code and value are a shift apart, so nothing searches a table.
+//!
+//! Neighbouring codes are an eighth apart, but a second moment moves by a thousandth in a step; rounded to nearest,
+//! it would never move. So rounding is stochastic: a value goes up to the next code with the probability of its
+//! distance from the lower one. The random number follows from place and step alone. The mean is exact, and all
+//! machines get the same bits whichever parts of the vector they step first. A second moment that is not zero never
+//! gets code 0: dividing by its root would move the parameter too far.
 
 use crate::base::random::mix;
 use crate::base::wide::wide;
@@ -20,14 +21,14 @@ use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
 
-/// Elements that share a scale: small enough that one large value spoils few others, large enough that scales are a
+/// Elements that share a scale. Small enough that one large value spoils few others, large enough that scales are a
 /// sixty-fourth of the bytes.
 pub const BLOCK: usize = 256;
 
-/// How many bits an optimizer's vectors have between two steps.
+/// The precision of an optimizer's vectors between two steps.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 pub enum Moments {
-    /// As they are computed.
+    /// As computed: `f32`.
     #[default]
     #[serde(rename = "f32")]
     F32,
@@ -37,10 +38,10 @@ pub enum Moments {
 }
 
 impl Moments {
-    /// All there are.
+    /// All precisions.
     pub const ALL: [Self; 2] = [Self::F32, Self::EightBit];
 
-    /// A vector may be stepped in parts that begin at multiples of so many elements.
+    /// A vector may be stepped in parts that begin at multiples of this number of elements.
     pub fn grain(self) -> usize {
         match self {
             Self::F32 => 1,
@@ -48,7 +49,7 @@ impl Moments {
         }
     }
 
-    /// Bytes of a vector of so many elements.
+    /// Bytes of a vector of this many elements.
     pub fn bytes(self, elements: u64) -> u64 {
         match self {
             Self::F32 => 4 * elements,
@@ -66,7 +67,7 @@ impl fmt::Display for Moments {
     }
 }
 
-/// Moments cannot be kept so.
+/// This precision does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("moments cannot be kept as \"{0}\": use one of f32, 8bit")]
 pub struct UnknownMoments(pub String);
@@ -80,19 +81,19 @@ impl FromStr for Moments {
     }
 }
 
-/// What values a vector can have.
+/// The range of a vector's values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Values {
-    /// Any: a velocity, a first moment.
+    /// Any value: a velocity, a first moment.
     Signed,
-    /// None below zero, and the parameter moves by what is divided by the root: a second moment.
+    /// Never negative, and the step divides by its root: a second moment.
     Squares,
 }
 
 /// One of an optimizer's vectors, zero before the first step.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Slot {
-    /// As it is computed.
+    /// As computed.
     F32(Vec<f32>),
     /// In 8 bits.
     Coded(Coded),
@@ -102,13 +103,13 @@ pub enum Slot {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Coded {
     values: Values,
-    /// Of each block its largest magnitude.
+    /// The largest magnitude of each block.
     scales: Vec<f32>,
     codes: Vec<u8>,
 }
 
 impl Slot {
-    /// So many zeros.
+    /// A vector of zeros.
     pub fn zeros(moments: Moments, values: Values, len: usize) -> Self {
         match moments {
             Moments::F32 => Self::F32(vec![0.0; len]),
@@ -120,7 +121,7 @@ impl Slot {
         }
     }
 
-    /// Elements of the vector.
+    /// Number of elements.
     pub fn len(&self) -> usize {
         match self {
             Self::F32(values) => values.len(),
@@ -128,13 +129,13 @@ impl Slot {
         }
     }
 
-    /// Whether there is none.
+    /// Whether it has no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The numbers behind some of the elements: their values, or the scales of their blocks. A range that does not begin
-    /// with a block has that block's scale, too.
+    /// The floats that store some of the elements: their values, or the scales of their blocks. A range that begins
+    /// within a block includes that block's scale.
     pub fn floats(&self, range: Range<usize>) -> &[f32] {
         match self {
             Self::F32(values) => &values[range],
@@ -142,12 +143,12 @@ impl Slot {
         }
     }
 
-    /// The same, to be written.
+    /// Mutable access to [`floats`](Self::floats).
     pub fn floats_mut(&mut self, range: Range<usize>) -> &mut [f32] {
         self.parts_mut(range).0
     }
 
-    /// The codes of some of the elements; none of a vector that has no codes.
+    /// The codes of some of the elements; empty for a vector without codes.
     pub fn codes(&self, range: Range<usize>) -> &[u8] {
         match self {
             Self::F32(_) => &[],
@@ -155,7 +156,7 @@ impl Slot {
         }
     }
 
-    /// Both, to be written.
+    /// Mutable access to floats and codes.
     pub fn parts_mut(&mut self, range: Range<usize>) -> (&mut [f32], &mut [u8]) {
         match self {
             Self::F32(values) => (&mut values[range], &mut []),
@@ -163,7 +164,7 @@ impl Slot {
         }
     }
 
-    /// Some of its elements, from a block's first on, as a vector of their own.
+    /// Some of its elements as a vector of their own. The range begins with a block.
     pub fn part(&self, range: Range<usize>) -> Self {
         match self {
             Self::F32(values) => Self::F32(values[range].to_vec()),
@@ -183,15 +184,16 @@ impl Slot {
     }
 }
 
-/// Most vectors that an optimizer has.
+/// The most vectors of any optimizer.
 const MOST_SLOTS: usize = 2;
 
-/// Has some elements of vectors in 8 bits stepped for the `step`-th time, block by block: `apply` is told which elements,
-/// and what it leaves of their values in each vector is kept. The vectors may be a part of longer ones, from the element
-/// `origin` of those on: elements are named as they are there.
+/// Steps some elements of vectors in 8 bits for the `step`-th time, block by block. `apply` gets the range of
+/// elements and their values in each vector, and changes these. The vectors may be part of longer ones, from
+/// element `origin` on; ranges are numbered as in the longer ones.
 ///
 /// # Panics
-/// If the elements do not begin at a block and end at one or with the vector, or a vector is not kept in 8 bits.
+/// If the elements do not begin at a block, if they end neither at a block nor with the vector, or if a vector is
+/// not in 8 bits.
 pub fn step_coded(
     step: u64,
     (origin, slots): (usize, &mut [Slot]),
@@ -226,19 +228,19 @@ fn blocks(range: Range<usize>) -> Range<usize> {
 }
 
 const SIGN: u32 = 1 << 31;
-/// Bits of an `f32` that a code lacks at the end.
+/// Low bits of an `f32` that a code drops.
 const CUT: u32 = 20;
 /// Codes for magnitudes.
 const SIGNED: u32 = 1 << 7;
 const SQUARES: u32 = 1 << 8;
 
-/// The bits of what is one step of the map below its smallest value: where the largest of so many codes is 1.
+/// The bits of the step of the map below its smallest value, where the largest of this many codes is 1.
 const fn base(codes: u32) -> u32 {
     1f32.to_bits() - ((codes - 1) << CUT)
 }
 
-/// Numbers of 32 bits for the elements of a block, which follow from the step and the block's place alone. The finaliser is
-/// that of MurmurHash3.
+/// One 32-bit number for each element of a block. They follow from the step and the block's place alone. The
+/// finaliser is that of MurmurHash3.
 fn noise(step: u64, block: usize) -> [u32; BLOCK] {
     let seed = mix(mix(step).wrapping_add(block as u64)) as u32;
     let mut all = [0; BLOCK];
@@ -254,7 +256,7 @@ fn noise(step: u64, block: usize) -> [u32; BLOCK] {
 }
 
 impl Coded {
-    /// The values of a block; zeros behind the vector's end.
+    /// The values of a block, with zeros behind the vector's end.
     fn decode(&self, block: usize, out: &mut [f32; BLOCK]) {
         let codes = &self.codes[self.range(block)];
         let scale = self.scales[block];
@@ -284,8 +286,8 @@ impl Coded {
         }
     }
 
-    /// Keeps the values of a block, of which what is behind the vector's end is of no account. Of the noise 16 bits of each
-    /// number are used, from `shift` on.
+    /// Stores the values of a block; those behind the vector's end are ignored. Uses 16 bits of each noise number,
+    /// from `shift` on.
     fn encode(&mut self, block: usize, values: &[f32; BLOCK], noise: (&[u32; BLOCK], u32)) {
         let range = self.range(block);
         let mut codes = [0; BLOCK];
@@ -309,7 +311,7 @@ impl Coded {
     }
 }
 
-/// The bits of what a code stands for.
+/// The bits of a code's value.
 #[inline(always)]
 fn magnitude<const CODES: u32>(code: u32) -> u32 {
     if code == 0 { 0 } else { (code << CUT) + base(CODES) }
@@ -322,7 +324,8 @@ fn encode<const CODES: u32>(
     codes: &mut [u8; BLOCK],
 ) -> f32 {
     wide!({
-        // As integers the bits of magnitudes are ordered as they are. What is not finite counts as the largest number.
+        // As integers, the bits of magnitudes are ordered like the magnitudes. A value that is not finite counts as
+        // the largest number.
         let bits = |x: f32| (x.to_bits() & !SIGN).min(f32::MAX.to_bits());
         let largest = values.iter().fold(0, |max, x| max.max(bits(*x)));
         let scale = f32::from_bits(largest);
@@ -330,7 +333,7 @@ fn encode<const CODES: u32>(
             codes.fill(0);
         } else {
             for ((code, x), noise) in codes.iter_mut().zip(values).zip(noise) {
-                // Between two codes bits grow as values do, so this goes up as often as the value has come of the way.
+                // Between two codes bits grow linearly with values, so this rounds up with the right probability.
                 let up = ((noise >> shift) & 0xffff) << (CUT - 16) | 1 << (CUT - 17);
                 let share = (f32::from_bits(bits(*x)) / scale).to_bits() + up;
                 let magnitude = (share.max(base(CODES)) - base(CODES)) >> CUT;

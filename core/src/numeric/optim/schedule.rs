@@ -13,15 +13,15 @@ pub enum Schedule {
     Constant,
     /// A linear rise over the first `steps` steps; the base rate from step `steps + 1` on.
     Warmup {
-        /// How many steps lie below the base rate.
+        /// Steps below the base rate.
         steps: u64,
     },
     /// The same rise over `warmup` steps, then half a cosine down to `floor` times the base rate, which is reached at
     /// step `total + 1` and kept.
     Cosine {
-        /// How many steps lie below the base rate at the start.
+        /// Steps below the base rate at the start.
         warmup: u64,
-        /// How many steps until the floor.
+        /// Steps until the floor.
         total: u64,
         /// The last rate as a share of the base rate.
         floor: f32,

@@ -189,7 +189,7 @@ fn schedules_are_nanogpt_s_and_pytorch_s() {
     }
     assert_eq!(Schedule::Constant.rate(0.1, 1), 0.1);
     assert_eq!(Schedule::Constant.rate(0.1, u64::MAX), 0.1);
-    // Impossible lengths have a rate too.
+    // Impossible lengths give a rate too.
     let backwards = Schedule::Cosine {
         warmup: 9,
         total: 2,

@@ -1,5 +1,5 @@
-//! What a member asks the others when nothing has come for long, and what follows from what they say: who is silent, slow or mute,
-//! and whether frames were lost.
+//! Probes: what a member asks the others when nothing has come for long, and how it finds from the answers who is
+//! silent, slow or mute, and whether frames were lost.
 
 use super::{Agreement, Verdict, Work, ask_for_commit};
 use crate::base::id::{PeerId, Round};
@@ -14,42 +14,44 @@ use crate::wire::{Doing, Message};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// So many probes that find nobody at work mean that frames were lost: the attempt is repeated. Twice as many each
-/// time that it was (RFC 6298, rule 5.5), or a round whose pieces take longer than that would never end.
+/// This many probes that find nobody at work mean that frames were lost: the attempt is repeated. The number
+/// doubles with each repetition (RFC 6298, rule 5.5); otherwise a round whose pieces take longer than that would
+/// never end.
 const IDLE_PROBES: u32 = 3;
 
-/// Most that this is doubled.
+/// Most doublings.
 const DOUBLINGS: usize = 6;
 
-/// So many probes of an attempt may find that others get more of it, and are no sign of lost frames: a minute or so.
+/// This many probes of an attempt may find that others receive more, which is no sign of lost frames: a minute or
+/// so.
 const MOST_WAITS: u32 = 60;
 
-/// After so long without a piece from a member that owes some, its way here is mute. Below a link's slowest piece that
-/// anybody trains over, a guess; and never less than four times the usual wait, whatever that is.
+/// A member that owes pieces and from which none has come for this long is mute. Longer than the slowest piece on
+/// any link that people train over, a guess; and never less than four times the usual wait.
 const MUTE: Duration = Duration::from_secs(10);
 
-/// So long those who have just been let in are waited for while they say that rounds from before that are on their way to
-/// them: as long as a large model's take on a slow link.
+/// How long to wait for just admitted members that say that earlier rounds are still on their way to them: as long
+/// as a large model's rounds take on a slow link.
 const SYNCING: Duration = Duration::from_secs(20);
 
-/// A question to all members.
+/// A probe of all members.
 #[derive(Debug)]
 pub(super) struct Probing {
     nonce: u32,
-    /// Whether pieces come while it lasts: asked is who is behind, not who is there.
+    /// Whether pieces come meanwhile: then the probe looks for laggards, not for silent members.
     pub paces: bool,
     pub until: Time,
     answers: BTreeMap<PeerId, (Round, Doing)>,
 }
 
 impl Agreement {
-    /// Nothing has come for long: asks all members what they do.
+    /// Nothing has come for long: asks all members what they are doing.
     pub(super) fn probe_all(&mut self, view: &View, shared: &mut Shared) {
         self.quiet_at = None;
         self.ask_all(view, self.answer(view, shared), false, shared);
     }
 
-    /// Asks all members what they do, and waits so long for answers.
+    /// Asks all members what they are doing, and waits this long for answers.
     pub(super) fn ask_all(&mut self, view: &View, wait: Duration, paces: bool, shared: &mut Shared) {
         let nonce = shared.probed.map_or(1, |(nonce, _)| nonce.wrapping_add(1));
         shared.probed = Some((nonce, shared.now));
@@ -71,7 +73,7 @@ impl Agreement {
         }
     }
 
-    /// A link to a member is open again: the question, or its answer, may have been lost with the old one.
+    /// A link to a member is open again. The probe or its answer may have been lost with the old one.
     pub fn probe_again(&mut self, view: &View, peer: PeerId, shared: &mut Shared) {
         let until = shared.now + self.answer(view, shared);
         let Some(probing) = self.probing.as_mut().filter(|p| !p.answers.contains_key(&peer)) else {
@@ -89,7 +91,7 @@ impl Agreement {
         );
     }
 
-    /// Somebody answers a question.
+    /// A peer answers a probe.
     pub fn on_alive(
         &mut self,
         work: Work<'_>,
@@ -98,7 +100,7 @@ impl Agreement {
         shared: &mut Shared,
     ) -> Verdict {
         if let Some((_, sent)) = shared.probed.filter(|(number, _)| *number == nonce) {
-            // Also if it is late: else only short ways would ever be measured.
+            // Late answers count too; otherwise only short paths would ever be measured.
             shared.detector.saw_answer(from, shared.now - sent);
         }
         let Some(probing) = self.probing.as_mut().filter(|p| p.nonce == nonce) else {
@@ -113,7 +115,7 @@ impl Agreement {
         Verdict::Wait
     }
 
-    /// All have answered, or the time for it is over.
+    /// All have answered, or their time is over.
     pub(super) fn judge_answers(&mut self, work: Work<'_>, shared: &mut Shared) -> Verdict {
         let view = work.view;
         let Some(probing) = self.probing.take() else {
@@ -138,7 +140,7 @@ impl Agreement {
         for (peer, (_, doing)) in probing.answers.iter().filter(here) {
             match doing {
                 Doing::Computing { elapsed_us } if shared.manifest.split.is_some() => {
-                    // Who waits for others between two microbatches is not slow: it alone can tell.
+                    // A member that waits for others between two microbatches is not slow, but only it can tell.
                     at_work = true;
                     if Duration::from_micros(*elapsed_us) > pass_deadline(*peer, &work, shared) {
                         slow.insert(*peer);
@@ -146,7 +148,7 @@ impl Agreement {
                 }
                 Doing::Computing { elapsed_us } => {
                     at_work = true;
-                    // All begin a round within what an answer takes, whatever one says of itself.
+                    // All begin a round within the time of an answer, whatever a member claims.
                     let here = (shared.now - self.began).saturating_sub(shared.detector.answer());
                     let elapsed = Duration::from_micros(*elapsed_us).max(here);
                     if elapsed > compute_deadline(*peer, work.allotment, shared) {
@@ -172,7 +174,7 @@ impl Agreement {
             self.pace_at = Some((shared.now + FLOOR, long));
             if !at_work {
                 slow.extend(self.laggards.judge(&ways, shared.now, long));
-                // From whom nothing comes at all is mute.
+                // A member from which nothing comes at all is mute.
                 slow.retain(|peer| {
                     self.owed_since
                         .get(peer)
@@ -209,9 +211,9 @@ impl Agreement {
         }
     }
 
-    /// Whether others get more and more. Where members keep parts some exchange sums of these for long, or tensors, or learn
-    /// parts, while nothing comes here: that is due to none of them, or waits behind the rest. It is their own account, so it is
-    /// reason to wait only so often.
+    /// Whether others receive more and more. If members keep parts, some exchange sums, tensors or learned parts
+    /// for long while nothing comes here: nothing is due to this member, or it waits behind the rest. The others'
+    /// own counts show that, so it is a reason to wait only a bounded number of times.
     fn goes_on(&mut self, got: u64) -> bool {
         let more = got > self.others_got && self.waited_for_others < MOST_WAITS;
         self.others_got = got.max(self.others_got);
@@ -219,7 +221,8 @@ impl Agreement {
         more
     }
 
-    /// Whether a member that waits, and has sent so many pieces here as it says, has owed some of them for too long.
+    /// Whether a waiting member, which claims to have sent this many pieces here, has owed some of them for too
+    /// long.
     fn is_mute(&mut self, work: Work<'_>, peer: PeerId, sent: u32, shared: &Shared) -> bool {
         let owes = |place| work.reduce.came_from(place) < work.reduce.due_from(place, sent);
         if !work.view.position(peer).is_some_and(owes) {
@@ -232,8 +235,8 @@ impl Agreement {
     }
 }
 
-/// The ways to and from a member that waits, which has sent so many pieces here, and to which so many came from here and
-/// from all, by its account.
+/// The transfers of a waiting member: it claims to have sent `sent` pieces here, and to have received pieces from
+/// here and from all.
 pub(super) fn ways_of(
     work: Work<'_>,
     peer: PeerId,
@@ -257,13 +260,13 @@ pub(super) fn ways_of(
     Some((peer, ways))
 }
 
-/// How fast a member says that it is.
+/// The speed that a member claims.
 pub(super) fn speed_of(peer: PeerId, shared: &Shared) -> u64 {
     let head = shared.head();
     head.position(peer).map_or(1, |place| head.members[place].speed)
 }
 
-/// How long a member may be at one pass, where a model is split: all that it has to do in the round.
+/// How long a member may take for one pass, in a split run: all its work in the round.
 fn pass_deadline(peer: PeerId, work: &Work<'_>, shared: &Shared) -> Duration {
     let place = work.view.position(peer).unwrap_or(0);
     let batch = &work.allotment.batch;

@@ -1,4 +1,4 @@
-//! Frames that others pass on: whose are passed on, and whose are read.
+//! Relayed frames: which ones a peer passes on, and which ones it reads.
 
 use super::Peer;
 use crate::base::id::PeerId;
@@ -6,12 +6,12 @@ use crate::peer::shared::Shared;
 use crate::wire::rights::{Kind, Roles};
 use crate::wire::{Envelope, Message};
 
-/// What the check of a signature costs, as bytes that a relay is allowed: four states of the smallest model are then a
-/// thousand checks within the time of an answer, a tenth of a second.
+/// The cost of checking a signature, in bytes of a relay's allowance. Four states of the smallest model then allow
+/// a thousand checks within the time of an answer: a tenth of a second.
 const CHECK_BYTES: usize = 1024;
 
 impl Peer {
-    /// A relayed frame is passed on, or read if it is for this peer.
+    /// Passes a relayed frame on, or opens it if it is for this peer.
     pub(super) fn unwrap(&mut self, from: PeerId, message: Message) -> Option<(PeerId, Message)> {
         let me = self.me();
         let is_taken = match &message {
@@ -44,9 +44,9 @@ impl Peer {
         None
     }
 
-    /// Whether a relayed frame for this peer is looked at: from a relay that has to do with it, or if its author has. Then
-    /// within limits, since a signature is checked for each. Where members reach each other through one alone that they have
-    /// excluded, no round would ever come to its end without it.
+    /// Whether to open a relayed frame for this peer: the relay must be known, or else the author. In the latter
+    /// case within limits, since each costs a signature check. This matters if members reach each other only
+    /// through a peer that they have excluded: without it, no round would ever end.
     fn takes(&mut self, relay: PeerId, envelope: &Envelope, len: usize) -> bool {
         let author = envelope.from;
         let is_bearer = relay == author || self.roles(relay, true).meets(Roles::BEARER);

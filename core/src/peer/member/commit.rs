@@ -1,4 +1,4 @@
-//! A member's way from a reduce that is complete to the next round.
+//! From a complete reduce to the next round.
 
 use super::Member;
 use crate::access::signature::Signed;
@@ -17,7 +17,7 @@ use crate::state::apply::{Applying, Progress};
 use crate::state::plan;
 
 impl Member {
-    /// Commits if all is there: from the headers that rode along, or as another member told.
+    /// Commits once all is there: from the headers that came with the pieces, or from another member's report.
     pub(super) fn try_commit(&mut self, shared: &mut Shared) -> Next {
         if self.applying.is_some() {
             return Next::Stay;
@@ -50,7 +50,7 @@ impl Member {
                 shared.show_seals(&record, peer);
                 if peer == shared.me() {
                     let reason = OutcastReason::Diverged;
-                    // Nobody else may have the rest of what it keeps, and that is as all have said.
+                    // The rest of its parts is what all have said, and perhaps nobody else has it.
                     return Next::Outcast(match handover::let_go_of_differing(&record, shared) {
                         true => Outcast::new(reason, None),
                         false => Outcast::damaged(reason),
@@ -82,7 +82,8 @@ impl Member {
             return self.applied(record, shared.now, shared);
         };
         if self.out_by.is_some_and(|by| by != step) {
-            // A liar has told it another norm, which has been repaired since, and its updates are as false as if it had lied.
+            // A liar has told it another norm, which has been repaired since. Its published updates are as false as
+            // if it had lied.
             return Next::Outcast(Outcast::damaged(OutcastReason::Diverged));
         }
         if shared.settings.planted(Bug::RoundByPlace) {
@@ -92,7 +93,7 @@ impl Member {
             return self.step_spans(record, &step, shared);
         }
         self.doubted = self.doubt(&step, shared);
-        // Two full members of which each has another state have no majority.
+        // Two full members with different states have no majority.
         let proves =
             shared.head().full_members().count() == 2 && !shared.settings.planted(Bug::BelieveOneself);
         self.applying = Some(Box::new(Applying::new(
@@ -119,7 +120,7 @@ impl Member {
         Next::Stay
     }
 
-    /// Applies a part of a committed round. After the last the next round begins.
+    /// Applies a part of a committed round. After the last part the next round begins.
     pub fn apply_part(&mut self, shared: &mut Shared) -> Next {
         let Some(mut applying) = self.applying.take() else {
             return Next::Stay;
@@ -134,7 +135,7 @@ impl Member {
         Next::Stay
     }
 
-    /// The state is that after the round, which was complete at the time given.
+    /// The state is that after the round, which was complete at the given time.
     pub(super) fn applied(&mut self, record: Record, complete_at: Time, shared: &mut Shared) -> Next {
         let liars = handover::judge(&record, std::mem::take(&mut self.doubted), shared);
         let next = self.go_on(record, complete_at, shared);
@@ -145,7 +146,7 @@ impl Member {
         next
     }
 
-    /// What follows from a round that is in the state.
+    /// Acts on a round that is in the state.
     pub(super) fn go_on(&mut self, record: Record, complete_at: Time, shared: &mut Shared) -> Next {
         let made_at = self.contribution.made_at;
         let healthy = self.reduce.has_headers() && self.agreement.flush().is_none();
@@ -180,8 +181,8 @@ impl Member {
         };
         let stepped = shared.head().stepped;
         let exit = round.enter(&mut self.sponsor, shared);
-        // What is kept goes along at once, also with who leaves: as it was stepped or begins anew; where the round has gone back it is
-        // of a round that is none any more.
+        // Kept parts are marked as current at once, also of a peer that leaves: stepped or reset. If the round has
+        // gone back, they belong to an undone round.
         match shared.head().stepped {
             now if now == stepped => {}
             now if now == shared.head().chain => handover::begin_anew(shared),

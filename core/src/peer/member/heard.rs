@@ -1,4 +1,4 @@
-//! What others say to a member that is no piece: questions, flushes, commits, and where they stand.
+//! Messages to a member other than pieces: probes, flushes, commits, and standings.
 
 use super::{Member, in_work};
 use crate::access::signature::Signature;
@@ -15,7 +15,7 @@ use crate::peer::sponsor::Asked;
 use crate::wire::{Doing, Message, ViewKey};
 
 impl Member {
-    /// Somebody asks whether this peer is there.
+    /// A peer probes this one.
     pub(super) fn on_probe(&mut self, from: PeerId, view: ViewKey, nonce: u32, shared: &mut Shared) {
         let behind = view.round <= self.view.key.round && !self.view.contains(from);
         if behind && !self.sponsor.has(from) {
@@ -72,8 +72,8 @@ impl Member {
         if view != self.view.key {
             return Next::Stay;
         }
-        // Others may have committed what an author has said to them. It is cut off all the same, once the round is over; and
-        // what the author itself tells is not taken.
+        // Others may have committed an outlaw's statements. It is cut off all the same once the round is over, but
+        // its own reports are not accepted.
         let attempt = self.view.attempt(shared.head());
         let proof = Conviction::find(attempt, &self.reduce.known_headers(), &record.headers);
         if proof.and_then(|proof| shared.convict(proof)) == Some(from) {
@@ -86,7 +86,7 @@ impl Member {
         }
     }
 
-    /// Somebody lacks pieces of a committed round, or has not heard that it is committed.
+    /// A peer lacks pieces of a committed round, or has not heard that it is committed.
     pub(super) fn on_repair(
         &mut self,
         from: PeerId,
@@ -131,7 +131,7 @@ impl Member {
         }
     }
 
-    /// Somebody who is no member shows what members that it follows have signed.
+    /// A peer that is not a member shows signatures of the members that it follows.
     pub(super) fn on_followed_status(
         &mut self,
         from: PeerId,
@@ -153,7 +153,7 @@ impl Member {
         }
     }
 
-    /// Where lineages meet.
+    /// Another lineage's standing.
     pub(super) fn on_status(
         &mut self,
         from: PeerId,
@@ -161,7 +161,7 @@ impl Member {
         finished: bool,
         shared: &mut Shared,
     ) -> Next {
-        // Who is a member follows nobody.
+        // A member follows nobody.
         self.sponsor.forget(from);
         let (mine, standing) = (shared.lineage.standing(), shown.standing);
         let known = self.view.contains(from);
@@ -173,8 +173,8 @@ impl Member {
         if known && standing.round == mine.round + 1 {
             // Frames of a member that is one round ahead are no other lineage.
             if finished || self.is_null {
-                // It stays only to answer those who lack something of the last round; or it has gone on without this peer, which
-                // waits for nothing of it and so would never find out.
+                // It stays only to answer peers that lack something of the last round. Or it has continued without
+                // this peer, which waits for nothing of it and so would never find out.
                 ask_for_commit(from, self.view.key, shared);
             }
             return Next::Stay;
@@ -196,11 +196,11 @@ impl Member {
                 // Both have excluded each other from a round that neither can do alone.
                 return Next::Outcast(Outcast::new(OutcastReason::OtherPart, Some(from)));
             }
-            // A member may have said this before it caught up; if it is in another lineage, this one's claim makes it a
-            // newcomer.
+            // A member may have said this before it caught up. If it is in another lineage, this one's claim makes
+            // it a newcomer.
             Stands::Ours if standing.chain != mine.chain => shared.send_status(from, Stage::Member),
             Stands::Ours if stuck && !known => {
-                // What it was told before it had excluded this peer it has not minded.
+                // It has ignored what it was told before it excluded this peer.
                 shared.forget_told(from);
                 shared.send_status(from, Stage::Member);
             }

@@ -1,4 +1,5 @@
-//! The updates that a keeper of moments makes, the last of a part's for all, and what it makes of others'.
+//! The updates that keepers compute: those that this member publishes as the last keeper, and those of other
+//! publishers.
 
 use super::Member;
 use crate::base::id::PeerId;
@@ -10,23 +11,24 @@ use crate::run::parts::{PartSet, Parts};
 use crate::state::{encode_update, plan};
 use std::collections::BTreeSet;
 
-/// What of the state was found to be what it should be.
+/// Blocks and parts that were verified.
 #[derive(Debug, Default)]
 struct Proven {
     blocks: BTreeSet<u32>,
     parts: PartSet,
 }
 
-/// Why a member cannot let an update out.
+/// Why a member cannot publish an update.
 pub(super) enum NotKept {
-    /// What it would make it of has changed.
+    /// The parameters or moments have changed by themselves.
     Damaged,
-    /// It does not have the moments.
+    /// It lacks the moments.
     Behind,
 }
 
 impl Member {
-    /// Makes the updates of what all keepers hold the sum of, and lets out those that this member is the last keeper of.
+    /// Computes the updates of pieces whose sum all keepers hold, and publishes those that this member is the last
+    /// keeper of.
     pub(super) fn let_out(&mut self, sends: &mut Sends, shared: &Shared) -> Result<(), NotKept> {
         loop {
             let due = self.reduce.take_due();
@@ -41,7 +43,7 @@ impl Member {
             if due.iter().any(|place| self.reduce.lets_out(*place)) {
                 self.out_by = step;
             }
-            // Anew each time: a bit may have flipped since the last.
+            // Verified each time: a bit may have flipped since.
             let mut proven = Proven::default();
             for place in due {
                 let update = self.update(place, step.as_ref(), &mut proven, shared)?;
@@ -51,9 +53,9 @@ impl Member {
         }
     }
 
-    /// What becomes of a piece of the parameters by its sum, as it travels. What is let out is made of what is as it was after the
-    /// last round: what a damaged memory gives would be the same for all, and nobody could tell. What this member makes for itself
-    /// has to be what the last keeper has sealed.
+    /// The update of a piece, from its sum, encoded. A published update must come from verified parameters and
+    /// moments: one from damaged memory would be the same for all, and nobody could tell. An update that this
+    /// member computes for itself must match the last keeper's seal.
     fn update(
         &self,
         place: (usize, usize),
@@ -73,8 +75,8 @@ impl Member {
         Ok(encode_update(self.reduce.gathered.codec(), old, &new))
     }
 
-    /// Who has let out an update that the sum does not give which this member has given it, and of which part. What it cannot
-    /// work out, or only from what a damaged memory holds, it does not doubt.
+    /// The publishers of updates that do not follow from the sums which this member has passed to them, with the
+    /// parts. It does not doubt what it cannot compute itself, or only from damaged memory.
     pub(super) fn doubt(&self, step: &Step, shared: &Shared) -> BTreeSet<(PeerId, u16)> {
         let mut doubted = BTreeSet::new();
         for (place, part, update) in self.reduce.given() {
@@ -93,7 +95,7 @@ impl Member {
         doubted
     }
 
-    /// What becomes of a piece of the parameters by its sum.
+    /// The new parameters of a piece, from its sum.
     fn stepped(
         &self,
         place: (usize, usize),
@@ -118,7 +120,7 @@ impl Member {
 }
 
 impl Proven {
-    /// Compares what an update is made of with what it was.
+    /// Verifies the inputs of an update.
     fn prove(&mut self, range: &std::ops::Range<usize>, shared: &Shared) -> Result<(), NotKept> {
         let lineage = &shared.lineage;
         let state = &lineage.state;

@@ -1,4 +1,4 @@
-//! One newcomer that follows this peer: what it was told, what it has applied, and how long it takes for that.
+//! One newcomer that follows this peer: what it was sent, what it has applied, and how long it takes for that.
 
 use crate::access::invitation::Admission;
 use crate::access::signature::Signed;
@@ -7,7 +7,7 @@ use crate::base::time::Time;
 use crate::ledger::Ready;
 use std::time::Duration;
 
-/// No way there and back is longer than this; what takes longer is waiting before a slow line.
+/// No round trip is longer than this; anything longer waits before a slow line.
 const LONGEST_WAY: Duration = Duration::from_secs(2);
 
 /// A newcomer that follows this peer.
@@ -15,22 +15,22 @@ const LONGEST_WAY: Duration = Duration::from_secs(2);
 pub(super) struct Follower {
     pub admission: Admission,
     pub contact: Contact,
-    /// What it has said once it had caught up.
+    /// Its "ready", once it has caught up.
     pub ready: Option<Signed<Ready>>,
-    /// The round that it began from: what it said at an earlier one counts no more.
+    /// The round that it began from. Statements about earlier rounds do not count any more.
     pub since: Round,
     pub sent: Round,
     pub applied: Round,
-    /// A round that it has not said it has applied, and since when it is on its way. As TCP measures a round trip: one at a
-    /// time.
+    /// A round that it has not reported as applied, and since when it has been on its way. As TCP measures a round
+    /// trip: one at a time.
     timed: Option<(Round, Time)>,
-    /// How long the last one that was timed took.
+    /// How long the last measured one took.
     took: Duration,
-    /// The least that any took: of that much its distance may be the cause.
+    /// The least that any took, which may be due to its distance.
     least: Option<Duration>,
     /// Whether this attempt's pieces are forwarded.
     pub live: bool,
-    /// Whether a round was not forwarded: it must begin again.
+    /// Whether a round was not forwarded, so that it must begin again.
     pub gap: bool,
     /// How often it had to.
     pub restarts: u32,
@@ -39,7 +39,7 @@ pub(super) struct Follower {
 }
 
 impl Follower {
-    /// One that is at `applied` and is told of all rounds after `sent`.
+    /// A follower at round `applied` that is sent all rounds after `sent`.
     pub fn new(admission: Admission, contact: Contact, applied: Round, sent: Round) -> Self {
         Self {
             admission,
@@ -58,7 +58,7 @@ impl Follower {
         }
     }
 
-    /// The same peer, from here on.
+    /// The same peer, beginning again from here.
     pub fn again(&self, contact: Contact, applied: Round, sent: Round) -> Self {
         Self {
             restarts: self.restarts + 1,
@@ -67,7 +67,7 @@ impl Follower {
         }
     }
 
-    /// Rounds that it has not said it has applied.
+    /// Rounds that it has not reported as applied.
     pub fn behind(&self) -> Round {
         self.sent - self.applied.min(self.sent)
     }
@@ -87,15 +87,15 @@ impl Follower {
         }
     }
 
-    /// Whether it lacks nothing, or has what is sent to it no more than `bound` later than the way there takes. As a member it
-    /// will be waited for until it has what is on its way to it.
+    /// Whether it lacks nothing, or gets what is sent at most `bound` later than the path takes. Once it is a
+    /// member, the others wait until it has what is on its way to it.
     pub fn is_prompt(&self, bound: Duration, now: Time) -> bool {
         let on_its_way = self.timed.map_or(Duration::ZERO, |(_, since)| now - since);
         let way = self.least.unwrap_or_default().min(LONGEST_WAY);
         self.behind() == 0 || self.took.max(on_its_way) <= bound + way
     }
 
-    /// Decides whether the next attempt is forwarded, if it may be so many rounds behind.
+    /// Decides whether the next attempt is forwarded, given the rounds that it may be behind.
     pub fn begin_attempt(&mut self, lag: Round) {
         self.live = !self.gap && self.behind() <= lag;
     }

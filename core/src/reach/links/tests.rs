@@ -1,4 +1,4 @@
-//! Who is dialled when, who introduces whom, and which way frames take.
+//! Tests of dialling, introductions and relays.
 
 use super::*;
 use crate::run::config::{Layout, Manifest};
@@ -18,13 +18,13 @@ fn what_others_tell_of_peers_takes_the_place_of_nothing_that_is_known() {
     (3..250).for_each(|name| links.hear_of(PeerId([name; 32]), &nowhere, Time(0)));
     assert_eq!(links.peers.len(), ACQUAINTANCES);
     assert_eq!(links.peers[&known].contact, here);
-    // Who is met itself still finds room.
+    // A peer met directly still finds room.
     let met = PeerId([251; 32]);
     links.want(met, &here, Time(0));
     assert!(links.peers.contains_key(&met) && !links.peers[&met].up);
 }
 
-/// How often a peer is dialled within a minute, if each link lasts so long and dials take a millisecond.
+/// How often a peer is dialled within a minute, if each link lasts this long and dials take a millisecond.
 fn dials(lasts_ms: u64) -> usize {
     let (ann, ben) = (PeerId([1; 32]), PeerId([2; 32]));
     let mut links = Links::new(
@@ -63,7 +63,7 @@ fn contact(at: &str) -> Contact {
     Contact(vec![at.into()])
 }
 
-/// A member among others, some of which have a link to it.
+/// A member with links to some others.
 fn member(me: PeerId, linked: &[(PeerId, u64)]) -> (Links, VecDeque<LinkOutput>) {
     let settings = Settings::stand_in(me, Contact::default(), &manifest());
     let mut links = Links::new(&settings, RunId([0; 32]));
@@ -74,7 +74,7 @@ fn member(me: PeerId, linked: &[(PeerId, u64)]) -> (Links, VecDeque<LinkOutput>)
     (links, VecDeque::new())
 }
 
-/// What a member asks for, in a few words.
+/// A member's outputs, in a few words.
 fn said(out: &mut VecDeque<LinkOutput>) -> Vec<String> {
     let name = |peer: PeerId| ["Ann", "Ben", "Cat", "Dan"][usize::from(peer.0[0]) - 1];
     let word = |output| match output {

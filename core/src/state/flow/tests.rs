@@ -1,4 +1,4 @@
-//! Members that pass each other tensors, without messages.
+//! Members that pass tensors to each other, without messages.
 
 use super::*;
 use crate::ledger::cut::SampleRange;
@@ -44,7 +44,7 @@ fn members(routes: &[[usize; 2]; 2], count: usize) -> Vec<Flow> {
     (0..count).map(flow).collect()
 }
 
-/// What a device makes of a task: numbers that depend on all that comes in.
+/// A device's result of a task: numbers that depend on all inputs.
 fn compute(flow: &mut Flow, task: Task) -> Given {
     let (input, gradient, sum) = flow.input(task);
     let all: f32 = input.iter().chain(&gradient).sum::<f32>() + task.microbatch as f32 + 1.0;
@@ -60,12 +60,12 @@ fn compute(flow: &mut Flow, task: Task) -> Given {
     }
 }
 
-/// Has members ask each other and compute, until none has anything to do. How many tasks each has done.
+/// Lets members ask each other and compute until none has anything to do. Returns how many tasks each has done.
 fn work(flows: &mut [Flow], alive: &[usize]) -> Vec<u32> {
     work_with(flows, alive, |_, _| {})
 }
 
-/// The same, with something done to what devices give.
+/// Like [`work`], with a change to the devices' results.
 fn work_with(flows: &mut [Flow], alive: &[usize], mut change: impl FnMut(Task, &mut Given)) -> Vec<u32> {
     let mut mail: Vec<(usize, usize, Name, Bytes)> = Vec::new();
     for me in alive {
@@ -141,7 +141,7 @@ fn what_was_handed_in_comes_back_for_another_attempt() {
         flow.put_back(gradient);
     }
     assert_eq!(sums(&flows), expected);
-    // The first is gone. The other computes that one's lanes, and has its own.
+    // The first is gone. The other computes its lanes too.
     let mut left = flows.split_off(1);
     left[0].begin_attempt(Route::new(&[[0, 0], [0, 0]]), 0);
     assert!(!left[0].is_done());
@@ -175,7 +175,7 @@ fn only_what_the_dead_member_had_is_computed_again() {
 fn what_nobody_has_a_right_to_is_neither_taken_nor_given() {
     let mut flows = members(&[[0, 1], [2, 3]], 4);
     let data = |len: usize| Bytes::from(vec![0u8; 4 * len]);
-    // It is of lane 0, whose activations the first gives to the third.
+    // It is of lane 0, whose activations go from the first to the third.
     assert!(flows[2].on_tensor(0, (0, false, 0), data(2)));
     assert!(!flows[2].on_tensor(1, (0, false, 0), data(2)), "from another");
     assert!(!flows[3].on_tensor(0, (0, false, 0), data(2)), "to another");
@@ -219,7 +219,7 @@ fn what_is_no_number_is_refused_by_all_who_get_it() {
     assert!(flows[0].refuses && sends[0].2.is_empty());
     let (to, name, data) = sends[0].clone();
     assert!(flows[to].on_tensor(0, name, data) && flows[to].refuses);
-    // What is made of it is no number either, and comes back as nothing.
+    // Its result is not finite either, and comes back empty.
     assert!(flows[0].on_want(1, (1, 1, false), &[]).is_some());
     let lane = name.2 as usize / 2;
     assert!(flows[1].on_want(0, (0, lane, true), &[]).is_some());
@@ -227,12 +227,12 @@ fn what_is_no_number_is_refused_by_all_who_get_it() {
     let given = compute(&mut flows[1], task);
     let back = flows[1].done(task, given).unwrap();
     assert!(back[0].2.is_empty());
-    // All goes on: others need not wait for what does not come.
+    // All goes on: others need not wait for a tensor that does not come.
     work(&mut flows, &[0, 1]);
     assert!(flows.iter().all(Flow::is_done));
     let (_, weight, loss) = flows[1].made();
     assert_eq!((weight, loss), (0, 0.0));
-    // A sum that is none in the middle of a lane is found at its end.
+    // A sum that stops being finite within a lane is found at the lane's end.
     let mut flows = members(&[[0, 0], [1, 1]], 2);
     let mut spoilt = 0;
     work_with(&mut flows, &[0, 1], |task, given| {
@@ -245,7 +245,7 @@ fn what_is_no_number_is_refused_by_all_who_get_it() {
     assert!(flows.iter().all(Flow::is_done) && flows[1].refuses);
     let (sum, weight, _) = flows[1].made();
     assert!(weight == 0 && sum.iter().all(|x| x.is_finite()));
-    // A device that gives something of another length likewise.
+    // So is a result of the wrong length.
     let mut flows = members(&[[0, 0], [1, 1]], 2);
     let task = flows[0].next().unwrap();
     assert!(flows[0].done(task, Given::default()).is_err());
@@ -263,7 +263,7 @@ fn no_more_is_under_way_than_there_are_stashes_for() {
         flows[0].done(task, given).unwrap();
         forward += 1;
     }
-    // Both microbatches of each lane: as many as spans behind, and one more for the way.
+    // Both microbatches of each lane: one for each span behind, and one more for the way.
     assert_eq!(forward, 4);
     assert_eq!(flows[0].bytes(), 4 * 2 * 4);
 }

@@ -1,4 +1,5 @@
-//! Rounds of the simulation's model in steps, computed anew in whatever runs, against what its definition says.
+//! Recomputes rounds of the simulation's model in steps, in various sequences, and compares them with the
+//! definition.
 
 use super::*;
 use crate::Initial;
@@ -13,7 +14,7 @@ use crate::sim::steps::{self, compute};
 use std::convert::Infallible;
 use std::num::{NonZeroU16, NonZeroU32};
 
-/// Three spans of eight steps over 4,000 elements, the last of which uses the first step's again.
+/// Three spans of eight steps over 4,000 elements. The last step uses the first one's elements again.
 fn manifest(boundary: Codec, clip: Option<f32>) -> Manifest {
     let step = |i: usize| Step {
         ranges: match i {
@@ -75,7 +76,7 @@ struct Bench<'a> {
     manifest: &'a Manifest,
     parts: Moments,
     others: Vec<f32>,
-    /// What the device was given last, and the most that it ever had.
+    /// The weights that the device was given last, and the most that it ever had.
     weights: Vec<f32>,
     most: usize,
 }

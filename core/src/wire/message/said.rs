@@ -1,41 +1,42 @@
-//! What a piece is, and what a peer says that it does.
+//! The direction of a piece, and the answer to a probe.
 
 use serde::{Deserialize, Serialize};
 
-/// Which of a piece's two ways this is.
+/// The direction of a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Leg {
     /// A partial sum, on its way to the chunk's owner.
     Partial,
-    /// The finished sum, on its way to all, verbatim; or, where members keep parts of the moments, what weights become by it.
+    /// The finished sum, on its way to all, verbatim. If members keep parts of the moments, the update of the
+    /// weights instead.
     Finished,
-    /// The finished sum, on its way along those who keep its part.
+    /// The finished sum, on its way along the part's keepers.
     Sum,
-    /// What one lane gives to a sum, on its way to who adds it up, where a model is split over the members: which of those that
-    /// are added, in their order.
+    /// One lane's share of a sum, in a split run, on its way to the member that adds up. Its number is its place in
+    /// the order of addition.
     Lane(u16),
 }
 
-/// What a peer is doing, told to those who wait for it.
+/// What a peer is doing: its answer to a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Doing {
-    /// Making its contribution, for so many microseconds.
+    /// Computing its contribution.
     Computing {
-        /// Since it began.
+        /// Microseconds since it began.
         elapsed_us: u64,
     },
     /// Waiting for pieces or for an agreement.
     Waiting {
-        /// Pieces of the attempt asked about that it has sent to who asks.
+        /// Pieces of the attempt that it has sent to the peer that asks.
         sent: u32,
-        /// Those that have come from there ...
+        /// Pieces that it has received from that peer ...
         came: u32,
         /// ... and from all.
         of_all: u32,
-        /// What has come from anybody beside pieces: tensors, and parts that it learns.
+        /// Other data that it has received from any peer: tensors, and parts that it learns.
         beside: u32,
     },
-    /// It has no reason to do anything: the run waits for more peers.
+    /// Idle, since the run waits for more peers.
     Idle,
     /// Not a member yet.
     Syncing,

@@ -41,7 +41,7 @@ fn scale_bits(scale: f32) -> u16 {
     (scale.to_bits() >> 15) as u16
 }
 
-/// Everything that is promised of a run of finite values.
+/// Checks every promise about a run of finite values.
 fn check_run(values: &[f32]) {
     for (codec, size, most) in INTEGERS {
         let bytes = encode(codec, values);
@@ -54,7 +54,7 @@ fn check_run(values: &[f32]) {
         for (values, decoded) in values.chunks(size).zip(decoded.chunks(size)) {
             let scale = f64::from(block(values, most).0.max(SMALLEST));
             let most = values.iter().fold(0.0, |max: f64, x| max.max(f64::from(x.abs())));
-            // Where the scale could not be smaller, the largest may be rounded up.
+            // If the scale could not be smaller, the largest may be rounded up.
             let most = if scale > SMALLEST.into() {
                 most
             } else {
@@ -119,7 +119,7 @@ fn bytes_are_known() {
     );
 }
 
-/// What the bytes of so many values are is the same on all machines; so is what they decode to.
+/// The bytes of some values, and the values of these bytes, are the same on all machines.
 #[test]
 fn the_bits_are_those_of_any_machine() {
     let mut state = 1u64;
@@ -238,7 +238,7 @@ fn what_is_not_finite_makes_its_block_so_and_no_other() {
 #[test]
 fn a_block_that_no_values_have_is_refused_and_writes_nothing() {
     let refused = |codec: Codec, scale: u16, codes: &[i8], error: CodecError| {
-        // Behind a block that is right, so that what is written would show.
+        // Behind a valid block, so that a wrong write would show.
         let size = if codec == Codec::Int8 { 256 } else { 64 };
         let bytes = [encode(codec, &vec![1.0; size]), packed(codec, scale, codes)].concat();
         let mut out = vec![5.0f32; size + codes.len()];
@@ -260,7 +260,7 @@ fn a_block_that_no_values_have_is_refused_and_writes_nothing() {
     };
     for (codec, _, most) in INTEGERS {
         let most = most as i8;
-        // Subnormal, infinite, NaNs, and so large that the product is not finite.
+        // Subnormal, infinite, NaNs, and large enough that the product is not finite.
         let too_large = scale_bits(block(&[f32::MAX], f64::from(most)).0) + 1;
         for scale in [1, 0xff, too_large, 0xfeff, 0xff00, 0xff01, 0xff7f, 0xff81, 0xffff] {
             refused(codec, scale, &[most, 0, 1], CodecError::Scale(scale));
@@ -277,7 +277,7 @@ fn a_block_that_no_values_have_is_refused_and_writes_nothing() {
             refused(codec, scale, &codes, CodecError::Codes);
         }
     }
-    // Nothing but zeros lies behind the last code.
+    // Only zeros lie behind the last code.
     let mut bytes = encode(Codec::Int4, &[1.0, 0.5, 0.25]);
     *bytes.last_mut().unwrap() |= 0x10;
     assert_eq!(Codec::Int4.decode(&bytes, &mut [0.0; 3]), Err(CodecError::Codes));
@@ -294,7 +294,7 @@ proptest! {
         check_run(&values.repeat(times));
     }
 
-    /// Whatever is taken is what its values encode to.
+    /// Every accepted run is the encoding of its values.
     #[test]
     fn a_run_has_one_encoding(
         codec in any_codec(),

@@ -7,7 +7,7 @@ const BLOCK: usize = 256;
 /// 2^-118.
 const SMALLEST: f64 = 1.0 / (1u128 << 118) as f64;
 
-/// What the values of a block decode to, from the definition; none where rounding may decide it.
+/// The decoded magnitude of a block, by definition; none where rounding may decide it.
 fn block(values: &[f32]) -> Option<f64> {
     let mean = values.iter().map(|x| f64::from(x.abs())).sum::<f64>() / values.len() as f64;
     let cut = |mean: f64| {
@@ -19,7 +19,7 @@ fn block(values: &[f32]) -> Option<f64> {
     (near[0] == near[2]).then_some(near[1])
 }
 
-/// Everything that is promised of a run of finite values. How many magnitudes were compared.
+/// Checks every promise about a run of finite values. Returns how many magnitudes were compared.
 fn check_run(values: &[f32]) -> usize {
     let bytes = encode(Codec::Sign, values);
     let decoded = decode(Codec::Sign, &bytes, values.len());

@@ -1,4 +1,5 @@
-//! The map against its definition, what rounding does on the average, and steps in 8 bits beside steps without.
+//! Tests of 8-bit moments: the map against its definition, the mean effect of rounding, and steps in 8 bits beside
+//! steps in `f32`.
 
 use super::*;
 use crate::base::id::Digest;
@@ -7,7 +8,7 @@ use crate::run::config::{Layout, Manifest};
 use crate::state::State;
 use proptest::prelude::*;
 
-/// What the codes for magnitudes stand for: zero, then eight values from each power of two to the next, up to 1.
+/// The values of the codes for magnitudes: zero, then eight values from each power of two to the next, up to 1.
 fn map(values: Values) -> Vec<f64> {
     let codes = match values {
         Values::Signed => 128,
@@ -30,7 +31,7 @@ fn coded(values: Values, len: usize) -> Coded {
     }
 }
 
-/// The values of a block after they were kept.
+/// The values of a block after they were stored.
 fn kept(values: Values, block: &[f32; BLOCK], noise: &[u32; BLOCK]) -> [f32; BLOCK] {
     let (mut coded, mut out) = (coded(values, BLOCK), [0.0; BLOCK]);
     coded.encode(0, block, (noise, 0));
@@ -38,15 +39,15 @@ fn kept(values: Values, block: &[f32; BLOCK], noise: &[u32; BLOCK]) -> [f32; BLO
     out
 }
 
-/// What a value becomes by the definition: one of its two neighbours in the map, the larger where the way from the smaller
-/// and the noise together are a whole step.
+/// The stored value by definition: one of its two neighbours in the map, the larger one if the distance from the
+/// smaller and the noise add up to a whole step.
 fn defined(values: Values, x: f32, largest: f32, noise: u32) -> f32 {
     let map = map(values);
     let share = f64::from(x.abs() / largest);
     let code = map.partition_point(|value| *value <= share) - 1;
     let up = (f64::from(noise & 0xffff) + 0.5) / 65536.0;
     let code = match code {
-        // Below the smallest value the map goes on as it begins, for the purpose of rounding.
+        // Below the smallest value the map continues with the same step, for the purpose of rounding.
         0 => {
             let step = map[2] - map[1];
             usize::from((share - (map[1] - step)) / step + up >= 1.0)
@@ -99,7 +100,7 @@ fn the_map_has_the_range_and_the_steps_that_are_told_of() {
 
 #[test]
 fn on_the_average_nothing_is_lost() {
-    // What a second moment near its mean moves by in a step, as a share.
+    // A second moment near its mean moves by this share in a step.
     let little = 0.0005;
     let mut values = [0.0; BLOCK];
     for (i, value) in values.iter_mut().enumerate() {
@@ -119,7 +120,7 @@ fn on_the_average_nothing_is_lost() {
         .map(|(mean, value)| mean / f64::from(value) - 1.0)
         .sum::<f64>()
         / BLOCK as f64;
-    // A step of the map is an eighth, taken with the chance of what is told above: the mean over all is known to 1e-5.
+    // A step of the map is an eighth, taken with the probability above, so the mean is known to 1e-5.
     assert!(gained.abs() < 4e-5, "{gained}");
 }
 
@@ -156,10 +157,10 @@ fn manifest(optimizer: &str, len: usize, moments: Moments) -> Manifest {
     }
 }
 
-/// Every optimizer that has vectors.
+/// Every optimizer with state vectors.
 const WITH_SLOTS: [&str; 5] = ["momentum", "nesterov", "rmsprop", "adam", "adamw"];
 
-/// Gradients of a bowl whose sides are of very different steepness, with noise that follows from the step.
+/// Gradients of a bowl with sides of very different steepness, with noise that follows from the step.
 fn gradients(params: &[f32], step: u64) -> Vec<f32> {
     let mut random = crate::base::random::SplitMix(step);
     let slope = |i: usize| 10f32.powi(-(i as i32 % 5));
@@ -171,7 +172,7 @@ fn step(optimizer: &Optimizer, number: u64) -> Step {
     optimizer.step(0.01, number, 1.0)
 }
 
-/// Root mean square of the parameters after so many steps from ones.
+/// Root mean square of the parameters after these steps from ones.
 fn left(optimizer: &str, moments: Moments, steps: u64) -> f64 {
     let manifest = manifest(optimizer, 1000, moments);
     let mut state = State::new(vec![1.0; 1000], &manifest);
