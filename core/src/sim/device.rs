@@ -1,5 +1,5 @@
-//! A device that computes something like a gradient: it depends on every parameter and on each sample's
-//! position, so that a wrong state, a wrong share or a sample counted twice changes the sum.
+//! A device that computes something like a gradient. The result depends on every parameter and on each sample's
+//! position, so a wrong state, a wrong share or a sample counted twice changes the sum.
 
 use crate::base::random::mix;
 use crate::ledger::local::{LocalOptimizer, LocalRound};
@@ -24,8 +24,8 @@ pub fn contribution(params: &[f32], positions: &[Range<u64>], weight: u64) -> (V
     (sum, loss)
 }
 
-/// The way that local steps over the first `weight` samples of a share lead, and the sum of their losses. Of the first steps of
-/// a share it says nothing that counts.
+/// The parameters after local steps over the first `weight` samples of a share, and the sum of their losses. For
+/// the first steps of a share, the losses do not matter.
 pub fn local_contribution(
     params: &[f32],
     positions: &[Range<u64>],
@@ -52,7 +52,7 @@ pub fn local_contribution(
     (start, loss)
 }
 
-/// Parameters to start from.
+/// The first parameters.
 pub fn initial(len: usize, seed: u64) -> Vec<f32> {
     (0..len as u64)
         .map(|i| (mix(seed ^ i) >> 40) as f32 * (1.0 / (1 << 24) as f32) - 0.5)

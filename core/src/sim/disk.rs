@@ -1,15 +1,15 @@
-//! What peers have on their disks.
+//! The peers' disks.
 
 use super::kind::Kind;
 use super::world::{What, World};
 use crate::base::id::Round;
 use crate::peer::Commit;
 
-/// Checkpoints that a peer keeps where a model is split.
+/// Checkpoints that a peer keeps in a split run.
 const CHECKPOINTS: usize = 3;
 
 impl World {
-    /// Now and then a peer saves what it has.
+    /// Now and then a peer saves its state.
     pub(super) fn save(&mut self, i: usize, commit: &Commit) {
         let (round, every) = (commit.record.round, self.saves_every());
         let is_split = self.plan.manifest.split.is_some();
@@ -17,7 +17,7 @@ impl World {
             true => every > 0 && round.is_multiple_of(every) && commit.record.weight() > 0,
             false => self.nodes[i].commits % 3 == 1,
         };
-        // A damaged checkpoint is the business of who reads it.
+        // A damaged checkpoint is found when it is read.
         let saves = is_due && !self.nodes[i].is_doubtful();
         if !saves || !self.plan.faults.iter().any(|(kind, _)| *kind == Kind::Restart) {
             return;
@@ -37,7 +37,7 @@ impl World {
         self.nodes[i].saved = saved;
     }
 
-    /// After so many rounds peers save what they have, where a model is split and some come back with that.
+    /// Rounds between two saves, in a split run where some peers come back with their parts.
     pub(super) fn saves_every(&self) -> Round {
         let restarts = self.plan.faults.iter().any(|(kind, _)| *kind == Kind::Restart);
         match self.plan.manifest.split {

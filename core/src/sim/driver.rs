@@ -1,5 +1,5 @@
-//! A peer's driver: gives it what happens, in its own time, and does what its outputs say. No policy of
-//! the protocol is here.
+//! A peer's driver: passes inputs to the peer at the peer's own time, and carries out its outputs. It has no
+//! protocol logic.
 
 use super::check::Duty;
 use super::device;
@@ -52,7 +52,7 @@ impl World {
         let whole = State::new(params, &manifest);
         let founder = Member::founder(&settings, &manifest);
         self.ledger.found(&Head::genesis(&manifest, founder), &whole);
-        // Where the model is split nobody has all of it.
+        // In a split run nobody has the whole state.
         let state = match manifest.split {
             None => whole,
             Some(_) => State::new(Vec::new(), &manifest),
@@ -62,8 +62,8 @@ impl World {
         self.begin(i, peer);
     }
 
-    /// A peer begins, or begins again under its old name: from its checkpoint if it may and has one, else
-    /// by joining. If there is nothing to join it does not.
+    /// A peer starts, or restarts under its old name: from its checkpoint if it may and has one, else by joining.
+    /// If there is nothing to join, it does not start.
     pub(super) fn revive(&mut self, i: usize, resumes: bool) {
         self.starting -= 1;
         self.nodes[i].disk.retain(|_| resumes);
@@ -94,7 +94,7 @@ impl World {
         self.begin(i, peer);
     }
 
-    /// What a peer is born with; its clock starts anywhere.
+    /// The settings of a new peer. Its clock starts anywhere.
     fn birth(&mut self, i: usize) -> (Arc<Manifest>, Settings, Time) {
         self.nodes[i].clock = self.work.below(1 << 40);
         let settings = Settings {
@@ -118,7 +118,7 @@ impl World {
         )
     }
 
-    /// What a peer has room for, where a model is split. Drawn apart.
+    /// A peer's room, in a split run. Drawn separately.
     pub(super) fn room(&self, i: usize) -> Room {
         let spans = self
             .manifest
@@ -138,7 +138,7 @@ impl World {
         }
     }
 
-    /// In half of the worlds some of those that come later hold nothing but what lies between the ends of a model.
+    /// In half of the worlds, some later peers have room only for spans between the ends of a model.
     fn takes_no_ends(&self, i: usize) -> bool {
         let has_middle = self
             .manifest
@@ -149,7 +149,7 @@ impl World {
         has_middle && i > 0 && world.is_multiple_of(2) && mix(world ^ i as u64).is_multiple_of(3)
     }
 
-    /// What the weights of a model that is split begin with.
+    /// The first weights of a split model.
     fn initial(&self) -> Option<Initial> {
         self.manifest.split.as_ref()?;
         let values = device::initial(self.manifest.layout.len, self.manifest.seed);
@@ -157,7 +157,7 @@ impl World {
         Some(Initial::new(move |ranges| ranges.iter().map(&of).collect()))
     }
 
-    /// What lets a peer in: a ticket of its own, of the run's key.
+    /// A peer's admission: a ticket of its own, made by the run's key.
     pub(super) fn admission(&self, i: usize) -> Admission {
         let node = &self.nodes[i];
         let role = if node.is_guest {
@@ -194,8 +194,8 @@ impl World {
         self.drain(i, Duty::None);
     }
 
-    /// A member that a newcomer's ticket may name: an honest one if there is any, since who begins with a liar alone may meet
-    /// nobody else.
+    /// A member for a newcomer's ticket: an honest one if possible, since a peer that begins with only a liar may
+    /// meet nobody else.
     pub(super) fn sponsor(&mut self) -> Option<usize> {
         let fits = |n: &Node| {
             let stays = !n.frozen && n.doom.is_none() && !n.leaving;
@@ -230,7 +230,7 @@ impl World {
 
     pub(super) fn on_timer(&mut self, i: usize) {
         if self.nodes[i].timer_at.is_some_and(|at| at > self.now) {
-            // It was set anew since; another event stands for it.
+            // It was set again since; another event stands for it.
             return;
         }
         self.nodes[i].timer_at = None;
@@ -260,7 +260,7 @@ impl World {
         }
     }
 
-    /// Something happens to a peer; a frozen one gets it later.
+    /// Passes an input to a peer. A frozen peer gets it later.
     pub(super) fn give(&mut self, i: usize, input: Input) {
         if !self.nodes[i].is_alive() {
             return;
@@ -306,7 +306,7 @@ impl World {
         self.drain(i, duty);
     }
 
-    /// Does what a peer asks for.
+    /// Carries out a peer's outputs.
     pub(super) fn drain(&mut self, i: usize, duty: Duty) {
         let mut batch = Vec::new();
         if let Some(peer) = &mut self.nodes[i].peer {
@@ -330,14 +330,14 @@ impl World {
                 trace::output(self, i, &output, cut.is_some_and(|cut| k >= cut));
             }
             match output {
-                // What a dying peer did is seen, but what it sent after its death is not sent.
+                // Events of a dying peer are seen, but messages after its death are not sent.
                 Output::Event(event) => self.on_event(i, event),
                 _ if cut.is_some_and(|cut| k >= cut) => {}
                 Output::Send { to, lane, message } => self.say(i, to, lane, message),
                 Output::Dial { peer, contact } => self.dial(i, peer, &contact),
                 Output::HangUp { peer } => {
                     if let Some(&other) = self.by_id.get(&peer) {
-                        // Not at once: this peer's outputs are still being done.
+                        // Not at once: this peer's outputs are still being carried out.
                         self.down_at(self.now, i, other);
                         self.down_at(self.now, other, i);
                     }
@@ -363,7 +363,7 @@ impl World {
                 Output::Exit(exit) => self.on_exit(i, exit),
             }
         }
-        // A round may have been committed after its device was asked: what it was asked for is compared with all that is
+        // A round may have been committed after the device got its task, so the task is checked with all that is
         // known then.
         if let Some((round, positions, buffer)) = work {
             self.compute((i, doubtful), round, positions, buffer);
@@ -378,7 +378,7 @@ impl World {
         self.heal_in_time(i);
     }
 
-    /// After how many outputs a doomed peer dies, if now.
+    /// The number of outputs after which a doomed peer dies, if it dies now.
     pub(super) fn fatal_cut(&mut self, i: usize, batch: &[Output]) -> Option<usize> {
         let doom = self.nodes[i].doom?;
         let sends = batch.iter().filter(|o| matches!(o, Output::Send { .. })).count();

@@ -1,18 +1,18 @@
-//! What goes wrong. The world draws when and to whom; here is what each kind does and when it is fair:
-//! the last member that holds the state is never killed, and a bit flips only where a majority, or one of two by itself, can tell.
+//! The faults: what each kind does, and when it is fair. The world draws when they happen, and to whom. The last
+//! member with the state is never killed, and a bit flips only where a majority, or one of two by itself, can tell.
 
 use super::kind::Kind;
 use super::node::{Doom, Node, Spoil};
 use super::plan::MOST_PEERS;
 use super::world::{What, World, tell};
 
-/// Slowness of a slow peer.
+/// How much slower a slow peer becomes.
 const SLOW: f64 = 10.0;
-/// Every so often the operator looks after peers that cannot help themselves.
+/// How often the operator looks after peers that cannot help themselves.
 const OPERATOR_US: u64 = 5_000_000;
 
 impl World {
-    /// Something goes wrong, if it is fair now. Says what did.
+    /// Injects a fault, if it is fair now. Returns whether it did.
     pub(super) fn inject(&mut self, kind: Kind) -> bool {
         let done = match kind {
             Kind::Crash => self.mortal().map(|i| {
@@ -109,13 +109,13 @@ impl World {
         Some(victim)
     }
 
-    /// Whether the run survives this peer.
+    /// Whether the run survives without this peer.
     pub(super) fn may_die(&self, i: usize) -> bool {
         let node = &self.nodes[i];
         node.is_alive() && node.doom.is_none() && !node.leaving && self.outlives(i)
     }
 
-    /// Whether a full member is left without this one that can be dialled, and holds what it should.
+    /// Whether a full member is left without this one that can be dialled and holds the right state.
     fn outlives(&self, i: usize) -> bool {
         let lasts = |n: &Node| n.is_alive() && n.is_member() && n.doom.is_none() && !n.leaving;
         let mut others = self.nodes.iter().enumerate().filter(|(j, _)| *j != i);
@@ -125,7 +125,7 @@ impl World {
         })
     }
 
-    /// A living peer of some sort.
+    /// A living peer that fits.
     fn any(&mut self, fits: impl Fn(&Node) -> bool) -> Option<usize> {
         let fair: Vec<usize> = (0..self.nodes.len())
             .filter(|i| self.nodes[*i].is_alive() && fits(&self.nodes[*i]))
@@ -141,7 +141,7 @@ impl World {
         Some((a, self.chaos.pick(&fair)?))
     }
 
-    /// How long a fault lasts: from much shorter than a round to longer than any patience.
+    /// Duration of a fault: from much shorter than a round to longer than any patience.
     fn while_us(&mut self) -> u64 {
         self.chaos.octaves(20_000.0, self.plan.longest_us) as u64
     }
@@ -207,7 +207,7 @@ impl World {
             if i != first && !self.may_die(i) {
                 continue;
             }
-            // What is on disks matters more where a model is split: there it may be all that is left.
+            // Disks matter more in a split run, where they may hold all that is left.
             let often = if self.plan.manifest.split.is_some() {
                 0.8
             } else {
@@ -227,7 +227,7 @@ impl World {
         Some(())
     }
 
-    /// Where a model is split: in half of the cases all others that keep some of what a peer keeps.
+    /// In a split run, in half of the cases: all other peers that keep some of a peer's parts.
     fn with_its_parts(&mut self, i: usize) -> Vec<usize> {
         if self.plan.manifest.split.is_none() || !self.chaos.chance(0.5) {
             return Vec::new();
@@ -256,12 +256,12 @@ impl World {
             "FAULT bit {bit} of element {at} flips at {}",
             self.nodes[i].name
         );
-        // Where the model is split who finds it goes, or others are told by what it then keeps.
+        // In a split run, the peer that finds it leaves, or its digests tell the others.
         self.ledger.is_tainted |= self.plan.manifest.copies.is_some() && self.plan.manifest.split.is_none();
         Some(())
     }
 
-    /// A peer is gone without a word.
+    /// A peer is gone without notice.
     pub(super) fn crash(&mut self, i: usize) {
         self.nodes[i].peer = None;
         self.nodes[i].inbox.clear();
@@ -273,7 +273,7 @@ impl World {
                 continue;
             }
             if loses {
-                // Numbered anew, so that what was under way arrives nowhere.
+                // A new number, so that frames under way are lost.
                 self.net.link(i, other).connection += 1;
             }
             let wait = if quick {
@@ -330,7 +330,7 @@ impl World {
         self.most_counted = self.most_counted.max(counted);
         let share = self.most_counted as f64 / self.manifest.target.get() as f64;
         if self.healed_at.is_none() && share >= self.plan.heal_at_share {
-            // Not at once: this peer's outputs are still being done.
+            // Not at once: this peer's outputs are still being carried out.
             self.healed_at = Some(self.now);
             self.schedule(self.now, What::Heal);
         }
@@ -381,7 +381,7 @@ impl World {
         (0..self.nodes.len()).for_each(|i| self.thaw(i));
     }
 
-    /// Whether those alive can find each other at all: each knows another's address or is known, all in one.
+    /// Whether the living peers can find each other at all: all are connected by known addresses.
     pub(super) fn is_connected(&self) -> bool {
         let alive: Vec<usize> = (0..self.nodes.len())
             .filter(|i| self.nodes[*i].is_alive() && !self.nodes[*i].is_liar())
@@ -408,8 +408,8 @@ impl World {
         met.len() == alive.len()
     }
 
-    /// What a person would do: start a peer again whose ticket names a dead peer, and bring as many as
-    /// the run asks for.
+    /// What a person would do: restart a peer whose ticket names a dead peer, and start as many as the run asks
+    /// for.
     pub(super) fn operate(&mut self) {
         for i in 0..self.nodes.len() {
             let node = &self.nodes[i];
@@ -427,7 +427,7 @@ impl World {
         }
         let alive = self.honest().filter(|n| n.is_alive() && !n.leaving).count();
         if self.healed_at.is_some() && alive < usize::from(self.manifest.min_peers.get()) && alive > 0 {
-            // Whoever comes by a liar enters a run of that one's own.
+            // A peer that comes by a liar enters a run of the liar's own.
             let honest = self
                 .sponsor()
                 .is_some_and(|sponsor| !self.nodes[sponsor].is_liar());

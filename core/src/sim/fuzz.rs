@@ -1,10 +1,9 @@
-//! Hostile frames in real conversations: nothing that a peer can be sent may make it panic or fill its memory.
+//! Hostile frames in real conversations: nothing that a peer receives may make it panic or fill its memory.
 //!
-//! Three peers train, a fourth joins, and a fifth, Eve, has links to all of them. In half of the worlds she is a stranger,
-//! in the other half a member that also does what the protocol asks. Between any two frames of theirs she sends some that
-//! are made of what was said before: replayed, cut, spliced, with bytes changed, or read and changed field by field, which
-//! is what reaches behind the checks of lengths. Whether what the peers then hold is right is not judged here; worlds with
-//! liars are.
+//! Three peers train, a fourth joins, and a fifth, Eve, has links to all of them. In half of the worlds she is a
+//! stranger, in the other half a member that also follows the protocol. Between their frames she sends frames made
+//! of earlier ones: replayed, cut, spliced, with bytes changed, or decoded and changed field by field, which gets
+//! past the checks of lengths. Whether the peers' state is right is not checked here; worlds with liars check that.
 
 use super::device;
 use super::resign::resign;
@@ -27,36 +26,36 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Peers with Eve, who is the last.
+/// Peers including Eve, who is the last.
 const PEERS: usize = 5;
 const EVE: usize = PEERS - 1;
-/// Hostile frames of a world: after that many little of the run is left.
+/// Hostile frames of a world; after this many, little of the run is left.
 pub const FRAMES: u64 = 4_000;
 /// Frames that Eve remembers.
 const MEMORY: usize = 512;
-/// What any peer may keep of what it was sent, beside a few vectors.
+/// Bytes that a peer may hold of received data, besides a few vectors.
 const KEPT: usize = 4 << 20;
 
-/// What a world of hostile frames was like.
+/// Counts of a fuzzed world.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Fuzzed {
     /// Hostile frames.
     pub frames: u64,
-    /// Those of them that could be read, and so reached a peer.
+    /// Those of them that could be decoded, and so reached a peer.
     pub read: u64,
     /// Frames that the peers sent each other.
     pub honest: u64,
     /// Rounds that the first peer has committed.
     pub rounds: u64,
-    /// Most bytes that a peer kept of what it was sent.
+    /// Most bytes of received data that a peer held.
     pub kept: usize,
 }
 
-/// Lets Eve speak so often in a world drawn from a seed. A panic is the caller's to catch.
+/// Lets Eve send this many frames in a world drawn from a seed. The caller catches panics.
 ///
 /// # Errors
 ///
-/// A peer kept more than it may.
+/// If a peer held more than it may.
 pub fn fuzz(seed: u64, frames: u64) -> Result<Fuzzed, String> {
     let mut world = Conversation::new(seed);
     while world.told.frames < frames && world.peers[..EVE].iter().any(Option::is_some) {
@@ -72,16 +71,16 @@ struct Conversation {
     manifest: Arc<Manifest>,
     peers: Vec<Option<Peer>>,
     ids: Vec<PeerId>,
-    /// Whether Eve is a peer of her own too.
+    /// Whether Eve runs a peer of her own.
     inside: bool,
-    /// Whether somebody wants no more of her, and how many names she has had.
+    /// Whether a peer has cut her off, and how many names she has had.
     cut_off: bool,
     names: u8,
-    /// What is under way between honest peers.
+    /// Messages under way between honest peers.
     wire: VecDeque<(usize, usize, Message)>,
-    /// What the devices are at work on.
+    /// The devices' tasks.
     work: VecDeque<(usize, Input)>,
-    /// What Eve has heard.
+    /// Frames that Eve has heard.
     heard: Vec<Bytes>,
     told: Fuzzed,
     rounds: u64,
@@ -177,12 +176,12 @@ impl Conversation {
         }
     }
 
-    /// Something that the peers do by themselves, and something of Eve's.
+    /// One action of the peers, and one of Eve.
     fn turn(&mut self) -> Result<(), String> {
         if self.cut_off {
             self.rename();
         }
-        // At first they are let come together.
+        // At first they may come together undisturbed.
         let settled = self.told.honest > 300;
         match self.rng.below(1000) {
             0 if settled => {
@@ -206,7 +205,7 @@ impl Conversation {
         if let Some((from, to, mut message)) = self.wire.pop_front() {
             self.told.honest += 1;
             self.remember(&message);
-            // What is due from Eve, at its place in the protocol, reaches deepest.
+            // A frame that is due from Eve reaches deepest, at its place in the protocol.
             if from == EVE && self.rng.chance(0.1) {
                 self.twist().message(&mut message);
                 self.sign(&mut message);
@@ -244,7 +243,7 @@ impl Conversation {
             match output {
                 Output::Send { to, message, .. } => {
                     let to = self.ids.iter().position(|id| *id == to);
-                    // What nobody is there to read is dropped, as a link does.
+                    // A message to nobody is dropped, as a link does.
                     if let Some(to) = to.filter(|to| self.peers[*to].is_some()) {
                         self.wire.push_back((who, to, message));
                     }
@@ -278,7 +277,7 @@ impl Conversation {
         self.work.push_back((who, made));
     }
 
-    /// Eve says something to somebody.
+    /// Eve sends a frame to a peer.
     fn hostile(&mut self) -> Result<(), String> {
         let to = self.rng.index(EVE);
         let Some(frame) = self.rng.pick_ref(&self.heard).cloned() else {
@@ -291,7 +290,7 @@ impl Conversation {
         };
         self.told.read += 1;
         let from = self.ids[EVE];
-        // What the other says to Eve in turn nobody reads, unless she is one of them.
+        // Nobody reads answers to Eve, unless she runs a peer.
         self.give(to, Input::Message { from, message });
         let kept = self.peers[to].as_ref().map_or(0, Peer::buffered_bytes);
         self.told.kept = self.told.kept.max(kept);
@@ -300,7 +299,7 @@ impl Conversation {
             return Err(format!("a peer keeps {kept} bytes of what it was sent"));
         }
         if self.wire.len() > 100_000 {
-            // They answer what they are asked; a real link would hold them back.
+            // They answer each request; a real link would hold them back.
             self.wire.clear();
         }
         Ok(())
@@ -327,7 +326,7 @@ impl Conversation {
         }
     }
 
-    /// What Eve says in her own name she signs.
+    /// Eve signs messages in her own name.
     fn sign(&mut self, message: &mut Message) {
         if let Some(peer) = self.peers[self.rng.index(EVE)].as_ref() {
             let eve = Key::stand_in(self.ids[EVE]);
@@ -356,7 +355,7 @@ impl Conversation {
         [&frame[..head], &other[tail..]].concat().into()
     }
 
-    /// As a frame to be passed on, or one that could not be.
+    /// Wraps a message as a frame to relay, or as one that could not be relayed.
     fn wrap(&mut self, message: &Message) -> Message {
         let (to, frame) = (self.twist().anybody(), message.to_frame());
         let eve = Settings {
@@ -370,7 +369,7 @@ impl Conversation {
         }
     }
 
-    /// What twists Eve's words.
+    /// The twist that changes Eve's messages.
     fn twist(&mut self) -> Twist<'_> {
         let peers = || self.peers.iter().flatten();
         Twist {

@@ -1,5 +1,5 @@
-//! What must hold of honest peers among liars: they blame whoever's lie shows itself, and nobody else; they commit nothing
-//! that one of them has not said; and their rounds go on.
+//! The conditions on honest peers among liars. They blame each liar whose lie shows, and nobody else. They commit
+//! no statement of an honest peer that it has not made. And their rounds go on.
 
 use super::check::{Duty, stands};
 use super::node::Node;
@@ -17,14 +17,14 @@ use crate::run::config::Topology;
 use crate::state::State;
 use crate::wire::{Message, ViewKey};
 
-/// Whoever's lie was seen in an attempt is out of it within this time, if there are no other faults.
+/// A liar whose lie was seen in an attempt is out of it within this time, if there are no other faults.
 const OUT_US: u64 = 30_000_000;
 
-/// While there are lies, and no other faults, some honest member commits a round within this time and some rounds.
+/// While there are lies, but no other faults, some honest member commits a round within this time plus some rounds.
 const STALLED_US: u64 = 120_000_000;
 
 impl World {
-    /// What an input obliges an honest peer to.
+    /// What an input obliges an honest peer to do.
     pub(super) fn duty(&self, peer: &Peer, now: Time, input: &Input) -> Duty {
         let duty = Duty::of(peer, input);
         let Input::Message { from, message } = input else {
@@ -41,12 +41,12 @@ impl World {
         }
     }
 
-    /// Whether a message shows by itself that its sender lies.
+    /// Whether a message by itself shows that its sender lies.
     fn blame(&self, peer: &Peer, now: Time, from: PeerId, message: &Message) -> Duty {
         let Phase::Member(member) = &peer.phase else {
             return Duty::None;
         };
-        // Who has overslept may have stopped the attempt by then.
+        // A peer that has overslept may have stopped the attempt by then.
         let due = peer.wake_at().map(|due| due + peer.shared.detector.answer());
         let late = due.is_some_and(|due| now > due);
         if late || !member.view.contains(from) || member.agreement.suspects(from) {
@@ -77,7 +77,7 @@ impl World {
                 let rest = member.view.members.iter().filter(|m| !suspects.contains(m));
                 let complete = !proof.is_empty() && rest.eq(proof.iter().map(|(peer, _)| peer));
                 let said: Option<Vec<bool>> = proof.iter().map(|(by, s)| signed(*by, suspects, s)).collect();
-                // What all that are left can commit is not given up.
+                // An attempt that all members left can commit is not given up.
                 let proven = said.is_some_and(|held| held.contains(&false));
                 *view == here && !(complete && proven)
             }
@@ -98,8 +98,8 @@ impl World {
         }
     }
 
-    /// Whether somebody shows a lineage in the name of an honest peer that was a member where that has parted from a
-    /// peer's own, and that has not signed for it.
+    /// Whether a lineage is shown in the name of an honest peer that was a member where it parted from this peer's,
+    /// and that has not signed for it.
     fn is_invented(&self, peer: &Peer, message: &Message) -> bool {
         let Message::Status {
             standing,
@@ -124,7 +124,7 @@ impl World {
         header.is_by(header.peer, attempt, self.scheme)
     }
 
-    /// Whether a piece that is looked at brings a header that its author has not signed.
+    /// Whether an accepted piece carries a header that its author has not signed.
     fn is_forged(&self, member: &Member, peer: &Peer, headers: &[Signed<Header>], attempt: &Attempt) -> bool {
         let ignored = member.agreement.told().is_some() || member.agreement.is_frozen(&peer.shared);
         let known = member.reduce.known_headers();
@@ -132,8 +132,8 @@ impl World {
         !ignored && headers.iter().filter(new).any(|h| !self.is_signed(h, attempt))
     }
 
-    /// Whether a peer blames a liar for what it said in an attempt, or has nothing more to do with it there. What all hold is
-    /// committed all the same.
+    /// Whether a peer blames a liar for a statement in an attempt, or has nothing more to do with it there. An
+    /// attempt that all can commit is committed all the same.
     pub(super) fn blames(&self, i: usize, view: ViewKey, liar: PeerId, outputs: &[Output]) -> bool {
         let Some(peer) = &self.nodes[i].peer else {
             return true;
@@ -152,7 +152,7 @@ impl World {
         }
     }
 
-    /// An honest peer says something of another.
+    /// An honest peer reports something about another.
     pub(super) fn on_blame(&mut self, i: usize, event: &Event) {
         let (peer, why) = match event {
             Event::Outlawed { peer, .. } => (*peer, "cuts it off".to_string()),
@@ -189,7 +189,7 @@ impl World {
         }
     }
 
-    /// The states of two honest members differ: an owner that has signed different sums to them is to be convicted for it.
+    /// The states of two honest members differ: an owner that signed different sums for them must be convicted.
     fn on_diverged(&mut self, i: usize, other: PeerId) {
         let lineage = |i: usize| Some(&self.nodes[i].peer.as_ref()?.shared.lineage);
         let both = self.by_id.get(&other).and_then(|j| lineage(i).zip(lineage(*j)));
@@ -206,7 +206,7 @@ impl World {
         }
     }
 
-    /// What a peer commits is what the owners have signed, where they do.
+    /// Checks that committed sums match the owners' seals, if owners sign.
     fn check_seals(&self, peer: &Peer, commit: &Commit) -> Result<(), String> {
         let lineage = &peer.shared.lineage;
         let last = lineage.last.as_ref().filter(|last| last.view == commit.view);
@@ -231,7 +231,7 @@ impl World {
         Ok(())
     }
 
-    /// An honest peer says something of itself.
+    /// An honest peer sends its header.
     pub(super) fn note_said(&mut self, i: usize, message: &Message) {
         if self.plan.liars.is_none() || self.nodes[i].is_liar() {
             return;
@@ -252,8 +252,8 @@ impl World {
         }
     }
 
-    /// An honest member commits a round: what it says of the honest they have said, its numbers are numbers, and among no
-    /// more than one liar nobody honest has committed another.
+    /// An honest member commits a round: honest authors have made the statements in it, its numbers are finite, and
+    /// with at most one liar no honest member has committed another record.
     pub(super) fn check_lies(&mut self, i: usize, commit: &Commit) -> Result<(), String> {
         self.lies.committed_at = self.now;
         let me = self.nodes[i].id;
@@ -277,7 +277,7 @@ impl World {
                 ));
             }
         }
-        // Two liars can have some members hold another header of the one, by a word of the other.
+        // Two liars can make some members hold another header of one of them, with the other's help.
         let one_liar = commit
             .record
             .headers
@@ -302,19 +302,20 @@ impl World {
         }
         let state = self.nodes[i].peer.as_ref().map(|peer| peer.state());
         let mut values = state.into_iter().flat_map(State::floats).flatten();
-        // Values that can be summed and are far from what any device makes ruin any model.
+        // Values that can be summed but are far from what any device computes ruin any model.
         if self.lies.spoilt.is_empty() && values.any(|value| !value.is_finite()) {
             return Err("its state is not finite".into());
         }
         Ok(())
     }
 
-    /// Whether a peer has hardly anybody to ask but liars: most of the members that it knows, or whoever its ticket names.
+    /// Whether a peer can ask hardly anybody but liars: most of the members that it knows, or the peers in its
+    /// ticket.
     pub(super) fn knows_liars(&self, node: &Node, peer: &Peer) -> bool {
         let known = peer.head().full_members().filter(|m| *m != node.id);
         let (liars, honest): (Vec<PeerId>, Vec<PeerId>) = known.partition(|m| self.is_liar(*m));
         let by_liar = node.sponsor.is_some_and(|sponsor| self.nodes[sponsor].is_liar());
-        // Whom it takes for members may be a liar's invention: so what counts is whom it hears, too.
+        // Its members may be a liar's invention, so the peers that it hears count too.
         let here = self.nodes.iter().position(|other| other.id == node.id);
         let hears =
             |other: &usize| here.is_some_and(|here| here != *other && self.net.is_linked(here, *other));
@@ -323,12 +324,12 @@ impl World {
         liars.len() > honest.len() || (honest.is_empty() && by_liar) || hears_liars_alone
     }
 
-    /// Whether there is somebody, and nobody holds a whole state or is about to begin with one.
+    /// Whether there are peers, but none holds a whole state or is about to begin with one.
     pub(super) fn is_state_gone(&self) -> bool {
         self.starting == 0 && self.is_nobody_whole()
     }
 
-    /// Whether there is somebody, and nobody holds a whole state.
+    /// Whether there are peers, but none holds a whole state.
     pub(super) fn is_nobody_whole(&self) -> bool {
         let full = self.nodes.iter().filter(|n| !n.is_guest);
         let mut alive = full.filter_map(|n| n.peer.as_ref()).peekable();
@@ -336,7 +337,7 @@ impl World {
         alive.peek().is_some() && !alive.any(|p| whole(p))
     }
 
-    /// Whether all that hold a whole state were cut off by a peer as proven liars: it takes nothing from them.
+    /// Whether a peer has cut off as proven liars all peers that hold a whole state.
     pub(super) fn is_state_with_outlaws(&self, me: &Peer) -> bool {
         let full = self.nodes.iter().filter(|n| !n.is_guest);
         let whole = |n: &&Node| {
@@ -347,14 +348,15 @@ impl World {
         self.starting == 0 && whole.all(|n| n.is_liar() && me.shared.outlaws.proof(n.id).is_some())
     }
 
-    /// Whether who comes now, by this peer, comes when the honest are done, and there is nobody but a liar to join.
+    /// Whether a peer that comes now, by this sponsor, comes when the honest peers are done and only a liar is left
+    /// to join.
     pub(super) fn is_late(&self, sponsor: Option<usize>) -> bool {
         let lingers = |peer: &Peer| !peer.is_member() && stands(peer).is_some();
         let is_done = |n: &Node| n.exit == Some(Exit::Finished) || n.peer.as_deref().is_some_and(lingers);
         sponsor.is_some_and(|s| self.nodes[s].is_liar()) && self.honest().any(is_done)
     }
 
-    /// Rounds go on though there are liars, and without those who were seen to lie.
+    /// Rounds go on despite liars, and without those that were seen to lie.
     pub(super) fn check_pace_among_liars(&mut self) {
         let Some(since) = self.lies.since else { return };
         let busy = self.healed_at.is_some() || !self.plan.faults.is_empty() || self.hopeless;

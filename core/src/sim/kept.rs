@@ -1,5 +1,5 @@
-//! What must hold where members keep parts of the moments: rounds as they should be, from their definition and one by one, and
-//! what each member keeps beside them.
+//! The conditions where members keep parts of the moments: each round against its definition, and what each member
+//! keeps besides.
 
 use crate::access::signature::Signed;
 use crate::base::id::PeerId;
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU16;
 use std::ops::Range;
 
-/// The state that the reference begins with: with all moments in one place.
+/// The first state of the reference, with all moments in one place.
 pub(super) fn begin(state: &State, manifest: &Manifest) -> State {
     let whole = Manifest {
         copies: None,
@@ -24,7 +24,7 @@ pub(super) fn begin(state: &State, manifest: &Manifest) -> State {
     State::new(state.params.clone(), &whole)
 }
 
-/// The digest of what all hold of a state.
+/// The digest of the part of a state that all hold.
 pub(super) fn digest(state: &State, manifest: &Manifest) -> crate::base::id::Digest {
     if manifest.copies.is_none() {
         return state.digest();
@@ -48,7 +48,7 @@ fn parts(manifest: &Manifest) -> Vec<Range<usize>> {
         .collect()
 }
 
-/// All pieces of the vector, in order, with the member that adds each up, as its place among a record's.
+/// All pieces of the vector, in order, with the member that adds each up, as its place in the record.
 fn pieces(head: &Head, record: &Record, manifest: &Manifest) -> Vec<(Range<usize>, usize)> {
     let (n, parts) = (record.headers.len(), parts(manifest));
     let keeper = |at: usize| {
@@ -56,7 +56,7 @@ fn pieces(head: &Head, record: &Record, manifest: &Manifest) -> Vec<(Range<usize
         head.members[head.position(peer).expect("a contributor is a member")].keeper
     };
     let mut pieces = Vec::new();
-    // By member: of how many parts it was the first, and the last; by two, how many one has given the other.
+    // By member: for how many parts it was first, and last. By pair: how many parts one has passed to the other.
     let (mut firsts, mut lasts) = (vec![0i32; n], vec![0i32; n]);
     let mut given = vec![vec![0; n]; n];
     for (number, part) in parts.iter().enumerate() {
@@ -68,7 +68,7 @@ fn pieces(head: &Head, record: &Record, manifest: &Manifest) -> Vec<(Range<usize
         let mut way: Vec<usize> = learn.copied().collect();
         let keep = ring.iter().filter(|at| keeper(**at).kept.contains(number as u16));
         let keep: Vec<usize> = keep.copied().collect();
-        // The last is who has been the first more often than the last, by fours.
+        // The last is the one that has been first more often than last, in fours.
         let mut last = 0;
         for at in 1..keep.len() {
             let lead = |at: usize| (firsts[keep[at]] - lasts[keep[at]]).div_euclid(4);
@@ -79,7 +79,7 @@ fn pieces(head: &Head, record: &Record, manifest: &Manifest) -> Vec<(Range<usize
         }
         let mut others = keep.clone();
         others.remove(last);
-        // The first is who has been that least often; the others stay in ring order.
+        // The first is the one that has been first least often; the others stay in ring order.
         if !others.is_empty() {
             let times = |at: &usize| firsts[others[*at]];
             let first = (0..others.len()).min_by_key(times).expect("there are some");
@@ -100,7 +100,7 @@ fn pieces(head: &Head, record: &Record, manifest: &Manifest) -> Vec<(Range<usize
     pieces
 }
 
-/// The same pieces cut where a step begins or ends.
+/// The same pieces, cut where a step begins or ends.
 fn at_borders(pieces: Vec<(Range<usize>, usize)>, borders: &[usize]) -> Vec<(Range<usize>, usize)> {
     let mut cut = Vec::new();
     for (piece, first) in pieces {
@@ -131,7 +131,7 @@ pub(super) fn needs_of_span(manifest: &Manifest, cut: &[NonZeroU16], span: usize
         .collect()
 }
 
-/// Whether who keeps these parts and has such room holds a span of a cut.
+/// Whether a member with these parts and this room holds a span of a cut.
 pub(super) fn holds_span(
     kept: &PartSet,
     room: Room,
@@ -153,7 +153,7 @@ pub(super) fn trains(head: &Head, record: &Record, manifest: &Manifest) -> bool 
         members.any(|m| takes_part(m.peer) && m.keeper.kept.contains(number))
     };
     if let Some(split) = &manifest.split {
-        // Each span has somebody who keeps all of its parts.
+        // Each span has a member that keeps all of its parts.
         let holds = |m: &Member, span| {
             takes_part(m.peer) && holds_span(&m.keeper.kept, m.keeper.room, (manifest, &head.spans), span)
         };
@@ -169,7 +169,7 @@ pub(super) fn trains(head: &Head, record: &Record, manifest: &Manifest) -> bool 
     record.headers.len() >= usize::from(manifest.min_peers.get()) && (0..parts as u16).all(kept)
 }
 
-/// A round's sums as decoded, of contributions in the order of the record, and by member what rounding took.
+/// A round's sums as decoded, of contributions in the order of the record, and each member's rounding errors.
 pub(super) fn sums(
     head: &Head,
     record: &Record,
@@ -209,7 +209,7 @@ pub(super) fn sums(
     (sums, errors)
 }
 
-/// Applies a round's sums to the reference, as all its keepers together do.
+/// Applies a round's sums to the reference, as all its keepers do together.
 pub(super) fn step(state: &mut State, manifest: &Manifest, head: &Head, record: &Record, sums: &[f32]) {
     let pieces = pieces(head, record, manifest);
     let pieces = match &manifest.split {
@@ -256,7 +256,7 @@ pub(super) fn update(params: &mut [f32], codec: Codec, updates: &[f32]) {
     }
 }
 
-/// Parts that nobody keeps any more begin anew.
+/// Resets parts that nobody keeps any more.
 pub(super) fn begin_anew(state: &mut State, manifest: &Manifest, before: &Head, after: &Head) {
     let anew = after.untrained.without(&before.untrained);
     for (number, range) in parts(manifest).into_iter().enumerate() {
@@ -270,7 +270,7 @@ pub(super) fn begin_anew(state: &mut State, manifest: &Manifest, before: &Head, 
     }
 }
 
-/// Whether what a peer keeps is what the reference has there.
+/// Checks that a peer's parts equal the reference's.
 pub(super) fn check(peer: &Peer, state: &State) -> Result<(), String> {
     let kept = &peer.state().kept;
     if kept.stepped != peer.head().stepped && !kept.set().is_empty() {
@@ -307,8 +307,8 @@ pub(super) fn check(peer: &Peer, state: &State) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether a record leaves each part as many keepers as the run wants, or as there can be, but for those that were lost or given
-/// up; and each span as many members that have all of it.
+/// Checks that a record leaves each part the keepers that the run wants, or as many as there can be, except for
+/// lost and dropped ones; and each span as many members with all of it.
 pub(super) fn check_copies(
     before: &Head,
     after: &Head,
@@ -325,7 +325,7 @@ pub(super) fn check_copies(
     let spans = manifest.split.as_ref().map_or(0, |split| split.spans.len());
     let rooms = || stays().map(|m| m.keeper.room);
     let most = rooms().map(|room| usize::from(room.spans)).sum::<usize>();
-    // Somebody who takes the ends has them.
+    // A member that takes the ends has them.
     let at_ends = rooms().filter(|room| !room.inner);
     let at_ends = at_ends.map(|room| usize::from(room.spans).min(2)).sum::<usize>();
     if let (Some(most), Some(at_ends)) = (most.checked_div(spans), at_ends.checked_div(spans.min(2))) {
@@ -346,7 +346,7 @@ pub(super) fn check_copies(
     for number in 0..parts(manifest).len() as u16 {
         check(format!("part {number}"), &|kept, _, _| kept.contains(number))?;
     }
-    // Who waits, since nobody holds some span, goes back to the founder's cut.
+    // A run that waits because nobody holds some span goes back to the founder's cut.
     let is_held = |span| {
         let holds = |m: &Member| holds_span(&m.keeper.kept, m.keeper.room, (manifest, &before.spans), span);
         before.members.iter().any(holds)
@@ -360,7 +360,7 @@ pub(super) fn check_copies(
     Ok(())
 }
 
-/// What rounding took, by member.
+/// Rounding errors by member.
 pub(super) fn by_author(
     record: &Record,
     errors: Vec<Vec<f32>>,

@@ -1,17 +1,17 @@
-//! The kinds of faults that a world may have.
+//! The kinds of faults in a world.
 
 use std::fmt;
 
-/// Kinds of faults, and of things that just happen at any moment.
+/// Kinds of faults, and of other events at any moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// A peer is gone for good.
     Crash,
-    /// A peer is gone and begins again under its old name, by joining or from its checkpoint.
+    /// A peer is gone and restarts under its old name, by joining or from its checkpoint.
     Restart,
-    /// A peer is gone in the middle of the messages with which it reacts to something.
+    /// A peer is gone in the middle of the messages with which it reacts to an input.
     CrashMidway,
-    /// A peer does nothing for a while; what comes to it waits.
+    /// A peer does nothing for a while; its inputs wait.
     Freeze,
     /// Two peers do not hear each other for a while.
     Cut,
@@ -19,7 +19,7 @@ pub enum Kind {
     CutOneWay,
     /// Two groups of peers do not hear each other for a while.
     Partition,
-    /// A link breaks and loses what was under way; it can be dialled again at once.
+    /// A link breaks and loses all frames under way; it can be redialled at once.
     Break,
     /// A peer becomes ten times slower.
     Slow,
@@ -27,16 +27,16 @@ pub enum Kind {
     Delay,
     /// A bit of a peer's state flips.
     Flip,
-    /// A contribution is not finite, or holds only part of its share.
+    /// A contribution is not finite, or has only part of its share.
     Spoil,
-    /// A peer leaves as it should.
+    /// A peer leaves properly.
     Leave,
     /// A peer joins.
     Join,
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 14] = [
         Self::Crash,
         Self::Restart,

@@ -1,4 +1,4 @@
-//! What a world and its peers hold of lies. Who lies when is decided in `liars`.
+//! What a world and its liars remember about lies. `liars` decides who lies when.
 
 use super::lie::Episode;
 use super::rng::Rng;
@@ -6,12 +6,12 @@ use crate::base::id::{Digest, PeerId};
 use crate::wire::{Message, ViewKey};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What makes a peer a liar.
+/// The state of a liar.
 pub(super) struct Liar {
     pub rng: Rng,
     pub episode: Option<Episode>,
     pub heard: Vec<Message>,
-    /// Names that it has invented, and whom it has given them a link to.
+    /// Names that it has invented, each with the peer that it is linked to.
     pub invented: Vec<(PeerId, usize)>,
 }
 
@@ -20,16 +20,17 @@ pub(super) struct Liar {
 pub(super) struct Lies {
     /// Since when there are lies.
     pub since: Option<u64>,
-    /// Attempts in which a liar sent other values than its peer meant to: what members hold of these may differ, and only
+    /// Attempts in which a liar sent other values than its peer meant to. Members' sums may then differ, and only
     /// the next round can show it.
     pub spoilt: BTreeSet<ViewKey>,
-    /// All names that nobody has.
+    /// All invented names.
     pub invented: BTreeSet<PeerId>,
-    /// Who has seen a lie in which attempt by whom, and when.
+    /// Lies seen: by which peer, in which attempt, of which liar, and when.
     pub seen: BTreeMap<(usize, ViewKey, PeerId), u64>,
-    /// What honest members have committed in each attempt, and who was the first.
+    /// What honest members have committed in each attempt, and which was the first.
     pub committed: BTreeMap<ViewKey, (Digest, usize)>,
-    /// Who has signed two finished chunks in an attempt, and when honest members have seen that their states differ.
+    /// Peers that have signed two finished chunks in an attempt, and when honest members have seen that their
+    /// states differ.
     pub sealed_twice: BTreeMap<PeerId, u64>,
     /// When an honest member last committed a round.
     pub committed_at: u64,

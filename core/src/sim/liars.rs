@@ -1,9 +1,9 @@
-//! Liars in a world: who they are, when they lie, and how what they say gets to the others. A liar is a peer like any
-//! other, so that it is let in and takes part; but what it says goes through a [`Lie`] now and then. How each lie sounds is
-//! in `lie`.
+//! The liars of a world: who they are, when they lie, and how their lies reach the others. A liar is a peer like
+//! any other, so it is admitted and takes part, but its messages go through a [`Lie`] now and then. `lie` has the
+//! content of each lie.
 //!
-//! Liars are fewer than a third of the members when they begin to lie, and in league: each has the keys of all. They stop
-//! where all faults end, and what follows must then be as if they had never been.
+//! Liars are fewer than a third of the members when they begin to lie, and in league: each has the keys of all.
+//! They stop when all faults end, and from then on the run must go on as if they had never been.
 
 use super::league::Liar;
 use super::lie::{Episode, Lie, Speaker, headers_of, invented_key};
@@ -27,7 +27,7 @@ use std::time::Duration;
 
 /// Messages that a liar remembers.
 const MEMORY: usize = 48;
-/// Newcomers that are invented at a time. Each has a link, and links are dear.
+/// Newcomers that are invented at a time. Each needs a link, and links are costly.
 const INVENTED: u64 = 4;
 impl Node {
     pub fn is_liar(&self) -> bool {
@@ -36,7 +36,7 @@ impl Node {
 }
 
 impl World {
-    /// The honest.
+    /// The honest peers.
     pub(super) fn honest(&self) -> impl Iterator<Item = &Node> {
         self.nodes.iter().filter(|node| !node.is_liar())
     }
@@ -47,7 +47,7 @@ impl World {
             .map_or(self.lies.invented.contains(&peer), |i| self.nodes[*i].is_liar())
     }
 
-    /// The first peers decide who of them lies.
+    /// Draws which of the first peers lie.
     pub(super) fn draw_liars(&mut self, seed: u64) {
         let Some(liars) = &self.plan.liars else { return };
         let rng = &mut Rng::new(mix(!seed ^ LIARS));
@@ -58,7 +58,7 @@ impl World {
         self.tongue = rng.fork();
     }
 
-    /// A peer begins for the first time.
+    /// A peer starts for the first time.
     pub(super) fn corrupt(&mut self, i: usize) {
         if !self.liars.contains(&i) {
             return;
@@ -79,7 +79,7 @@ impl World {
         let Some(liar) = &mut self.nodes[i].liar else {
             return;
         };
-        // What it invents, it says more than once.
+        // It repeats its inventions.
         let every = match liar.episode {
             Some(_) => plan.longest_us / 6.0,
             None => plan.every_us,
@@ -195,13 +195,13 @@ impl World {
         said
     }
 
-    /// A peer sends something; a liar perhaps something else.
+    /// A peer sends a message; a liar perhaps sends another.
     pub(super) fn say(&mut self, i: usize, to: PeerId, lane: Lane, message: Message) {
         if !self.nodes[i].is_liar() {
             return self.send(i, to, lane, message);
         }
         self.hear(i, &message);
-        // Where it stands may be a lineage of its own making, of which it says what is true there.
+        // It may stand in a lineage of its own making, and tells the truth about that.
         let peer = self.nodes[i].peer.as_deref();
         if peer.is_some_and(|peer| !self.ledger.holds(peer)) {
             self.note_misled(to, &message);
@@ -217,7 +217,7 @@ impl World {
         }
     }
 
-    /// What a liar's peer meant to say goes as it is; anything else must be such as can be read.
+    /// The message that a liar's peer meant to send goes out as it is; any other must be decodable.
     fn send_lie(&mut self, i: usize, to: PeerId, said: Message, meant: Option<(Lane, &Message)>) {
         if let Some((lane, _)) = meant.filter(|(_, meant)| **meant == said) {
             return self.send(i, to, lane, said);
@@ -251,7 +251,7 @@ impl World {
         self.send(i, to, lane, said);
     }
 
-    /// What a newcomer holds from here on, by what a liar gives it, may be another state than any.
+    /// From here on a newcomer's state may differ from all others, because of a liar's data.
     fn note_misled(&mut self, to: PeerId, said: &Message) {
         if let Some(fed) = self.by_id.get(&to).copied()
             && let Message::Block { .. }
@@ -264,23 +264,23 @@ impl World {
         }
     }
 
-    /// The attempt in which the league does not say what it carries on, if it does not.
+    /// The attempt in which the league lies about the values that it carries on, if it does.
     fn lies_of_anew(&self, i: usize, said: &Message, meant: Option<&Message>) -> Option<ViewKey> {
         let (view, _) = headers_in(said)?;
         self.is_other(i, said, meant, |header| header.anew)
             .then_some(view)
     }
 
-    /// Whether the league lies about parts of the moments, so that what follows from them is its invention.
+    /// Whether the league lies about parts of the moments, so that the result is its invention.
     fn lies_of_parts(&self, i: usize, said: &Message, meant: Option<&Message>) -> bool {
         let other = || self.is_other(i, said, meant, |header| header.keeps.clone());
         self.plan.manifest.copies.is_some() && (matches!(said, Message::Moments { .. }) || other())
     }
 
-    /// Whether what follows from a lie in a run whose model is split is known to those who are lied to alone.
+    /// Whether only the receivers know the result of a lie in a split run.
     fn lies_of_spans(&self, i: usize, said: &Message, meant: Option<&Message>) -> bool {
         let of_values = match said {
-            // What is of another round counts for nothing.
+            // A tensor of another round has no effect.
             Message::Tensor { chain, .. } => {
                 let here = self.nodes[i].peer.as_deref().map(|peer| peer.head().chain);
                 Some(*chain) == here && meant != Some(said)
@@ -296,7 +296,7 @@ impl World {
         self.plan.manifest.split.is_some() && of_values
     }
 
-    /// What a liar's device is said to have made of a pass.
+    /// Changes a liar's result of a pass.
     pub(super) fn say_passed(&mut self, i: usize, done: &mut SpanDone) {
         let episode = self.episode(i).filter(|episode| episode.lie == Lie::Contribution);
         if let Some(episode) = episode {
@@ -305,7 +305,7 @@ impl World {
         }
     }
 
-    /// Whether something in the headers of the league is not what its peers mean.
+    /// Whether some header of the league differs from what its peers mean.
     fn is_other<T: PartialEq>(
         &self,
         i: usize,
@@ -339,10 +339,10 @@ impl World {
         }
     }
 
-    /// A liar says something without having been asked.
+    /// A liar sends a message without having been asked.
     fn invent(&mut self, i: usize) {
         let Some(episode) = self.episode(i) else { return };
-        // Who invents is often out before anything else that it says is looked at.
+        // A liar that invents is often out before its other statements are examined.
         if !episode.invents {
             return;
         }
@@ -360,7 +360,7 @@ impl World {
         }
     }
 
-    /// The run's key takes back a ticket that nobody has come by, or the liar's: others may say that again.
+    /// The run's key revokes a ticket that nobody has come by, or the liar's own; others may repeat that.
     fn take_back(&mut self, i: usize) {
         let fair: Vec<usize> = (0..self.nodes.len())
             .filter(|j| self.nodes[*j].is_member() && !self.nodes[*j].is_liar())
@@ -379,7 +379,7 @@ impl World {
         self.give(by, Input::Revoke(Box::new(revocation)));
     }
 
-    /// Newcomers that nobody is come to somebody, and are ready at once.
+    /// Invented newcomers come to a peer, and are ready at once.
     fn invent_newcomers(&mut self, i: usize) {
         let fair: Vec<usize> = (0..self.nodes.len())
             .filter(|j| self.nodes[*j].is_member() && !self.nodes[*j].frozen)
@@ -443,7 +443,7 @@ impl World {
         }
     }
 
-    /// What a liar's device is said to have made.
+    /// Changes a liar's contribution.
     pub(super) fn say_made(&mut self, i: usize, gradient: &mut [f32], made: &mut (u64, f32, u64)) {
         if self
             .episode(i)
@@ -464,7 +464,7 @@ impl World {
     }
 }
 
-/// The headers in a message, and of which attempt.
+/// The headers in a message, and their attempt.
 fn headers_in(message: &Message) -> Option<(ViewKey, &[Signed<Header>])> {
     match message {
         Message::Piece { view, headers, .. } | Message::Headers { view, headers } => Some((*view, headers)),
@@ -473,7 +473,7 @@ fn headers_in(message: &Message) -> Option<(ViewKey, &[Signed<Header>])> {
     }
 }
 
-/// What a piece adds to the sums of its attempt, and where.
+/// A piece's share of the sums of its attempt, and its place.
 fn sums(message: &Message) -> Option<(ViewKey, Leg, u16, u32, &Bytes)> {
     match message {
         Message::Piece {

@@ -1,6 +1,6 @@
-//! The ways in which a liar breaks the protocol: what it says instead of what its peer wants to say, and what it says when
-//! its peer says nothing. It knows the protocol, signs what it says in its own name, and has the keys of those that it is
-//! in league with. When it lies, and to whom it may, is in `liars`.
+//! The ways in which a liar breaks the protocol: what it sends instead of its peer's messages, and what it sends
+//! when its peer sends nothing. It knows the protocol, signs in its own name, and has the keys of its league.
+//! `liars` decides when it lies, and to whom.
 
 mod change;
 mod invent;
@@ -21,70 +21,69 @@ use std::fmt;
 /// Kinds of lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Lie {
-    /// Some members are told another header than others.
+    /// Some members get another header than others.
     Equivocate,
-    /// All are told the same header, and it is not true: speed, time, loss, samples, state, what it carries on, newcomers,
-    /// goodbye.
+    /// All get the same false header: speed, time, loss, samples, state, resets, newcomers, goodbye.
     Claim,
-    /// The device's values, samples or time are others than it made.
+    /// The device's values, samples or time are false.
     Contribution,
-    /// Values that others are to add to are not what they should be.
+    /// Values that others add to are false.
     Partial,
-    /// Finished values are not what was summed, for all or for one.
+    /// Finished values are not the sum, for all or for one.
     Finished,
-    /// Some get another finished chunk than others, and each the hash of it, signed.
+    /// Some get another finished chunk than others, each with its signed hash.
     Sums,
-    /// What only others could have signed is said in their name, or changed on its way.
+    /// Statements of others are invented, or changed on the way.
     Forge,
-    /// Members that are there are suspected, others by each word.
+    /// Members that are there are suspected, others with each message.
     Suspect,
-    /// A commit or a decision is told that was not, or before others can know.
+    /// A commit or a decision is reported that did not happen, or before others can know it.
     Outcome,
-    /// Headers are said to differ that do not, and guilt to be proven that is not.
+    /// Equal headers are said to differ, and guilt to be proven that is not.
     Differ,
     /// One member gets nothing, or nobody gets values.
     Withhold,
     /// Nobody gets anything.
     Silent,
-    /// Whoever asks is told something else than what is done.
+    /// Probes get false answers.
     Alive,
     /// Newcomers are invented, with keys of their own.
     Invent,
     /// A newcomer says that it is ready, and is not.
     Ready,
-    /// Tickets of others are taken back by a key that may not, or by one's own all that it has made; what others took back
-    /// is said again.
+    /// Others' tickets are revoked by a key that may not, or all tickets of one's own by one's own key; others'
+    /// revocations are repeated.
     Revoke,
-    /// Whoever asks to be let in is told that it may not.
+    /// Peers that ask to be admitted are told that they may not.
     Bar,
-    /// Newcomers are given another state than the run's.
+    /// Newcomers get a false state.
     State,
-    /// What was said before is said again, by whomever it was said.
+    /// Earlier messages of any author are repeated.
     Replay,
-    /// More is asked than could be answered.
+    /// More is requested than could be answered.
     Flood,
-    /// It leaves and stays, and tells of others where they are not.
+    /// It announces that it leaves and stays, and gives false addresses of others.
     Leave,
-    /// Any field of any message is another.
+    /// Any field of any message is changed.
     Twist,
-    /// Its lineage counts more samples than any.
+    /// It claims a lineage with more samples than any other.
     Standing,
-    /// The next keeper of a part gets another sum than the part's.
+    /// The next keeper of a part gets a false sum.
     Pass,
-    /// It says that it keeps, learns or drops other parts than it does, and of those that it keeps that they are others.
+    /// It claims to keep, learn or drop other parts than it does, or false digests of its parts.
     Keep,
-    /// Who learns a part gets other moments.
+    /// A learner of a part gets false moments.
     Moments,
-    /// Other activations and gradients go on than were computed, or twice, or of another place; or others are asked for.
+    /// Activations and gradients are false, repeated, or of another place; or others are requested.
     Tensor,
-    /// Its word comes before it holds its sums, or tells other squares than they have.
+    /// Its word comes before it holds its sums, or has false squares.
     Word,
     /// It says that it can commit before it can, or does not say so.
     Held,
 }
 
 impl Lie {
-    /// All that are drawn in every world.
+    /// Lies that are drawn in every world.
     pub const DRAWN: [Self; 23] = [
         Self::Equivocate,
         Self::Claim,
@@ -111,10 +110,10 @@ impl Lie {
         Self::Standing,
     ];
 
-    /// Those that only keepers can tell.
+    /// Lies that only keepers can tell.
     pub const OF_KEEPERS: [Self; 3] = [Self::Pass, Self::Keep, Self::Moments];
 
-    /// Those that only holders of a model's spans can tell.
+    /// Lies that only holders of spans can tell.
     pub const OF_SPANS: [Self; 3] = [Self::Tensor, Self::Word, Self::Held];
 }
 
@@ -130,25 +129,25 @@ pub(super) struct Episode {
     pub lie: Lie,
     /// In virtual time.
     pub until: u64,
-    /// Who is lied to, where it is not all.
+    /// The victim, if not everybody is lied to.
     pub victim: PeerId,
-    /// How many of the messages that it fits.
+    /// The fraction of fitting messages that it changes.
     pub share: f64,
-    /// Whether it also says what its peer has no reason to say.
+    /// Whether it also sends messages that its peer has no reason to send.
     pub invents: bool,
-    /// What makes it the same lie each time where it has to be.
+    /// Makes it the same lie each time, where it has to be.
     pub salt: u64,
 }
 
-/// A liar about to say something.
+/// A liar about to send a message.
 pub(super) struct Speaker<'a> {
     pub episode: Episode,
     pub twist: Twist<'a>,
     /// Its own state machine.
     pub peer: &'a Peer,
-    /// Its own key, and then those of its league.
+    /// Its own key, then those of its league.
     pub keys: &'a [Key],
-    /// What it has heard and said.
+    /// Messages that it has heard and sent.
     pub heard: &'a [Message],
 }
 
@@ -157,7 +156,7 @@ impl Speaker<'_> {
         self.twist.rng
     }
 
-    /// The same choice whenever it is made about this.
+    /// A random choice that is the same each time for the same `about`.
     pub(super) fn choice(&self, about: u64) -> Rng {
         Rng::new(mix(self.episode.salt ^ about))
     }
@@ -166,7 +165,7 @@ impl Speaker<'_> {
         self.keys.iter().any(|key| key.peer() == peer)
     }
 
-    /// The lineage that an attempt goes on from.
+    /// The lineage that an attempt continues.
     pub(super) fn chain(&self, view: ViewKey) -> Digest {
         let last = self.peer.shared.lineage.last.as_ref();
         match last.filter(|last| view.round <= last.view.round) {
@@ -175,7 +174,7 @@ impl Speaker<'_> {
         }
     }
 
-    /// Signs anew what is said in the league's name.
+    /// Signs the league's statements in a message again.
     fn sign(&self, message: &mut Message) {
         let view = match message {
             Message::Piece { view, .. }
@@ -191,7 +190,7 @@ impl Speaker<'_> {
         }
     }
 
-    /// What goes to a peer instead of a message.
+    /// The messages that go to a peer instead of this one.
     pub fn instead(&mut self, to: PeerId, message: Message) -> Vec<Message> {
         let Episode { share, victim, .. } = self.episode;
         if !self.rng().chance(share) {
@@ -273,13 +272,13 @@ pub(super) fn headers_of(peer: &Peer, view: ViewKey) -> Vec<Signed<Header>> {
     }
 }
 
-/// How many values are encoded here.
+/// The number of encoded values.
 fn elements(codec: Codec, data: &Bytes) -> usize {
     let mut most = (1..=data.len()).rev();
     most.find(|n| codec.encoded_len(*n) == data.len()).unwrap_or(0)
 }
 
-/// The key of a name that nobody has.
+/// The key of an invented name.
 pub(super) fn invented_key(scheme: crate::access::signature::Scheme, number: u64) -> Key {
     let mut bytes = [0xee; 32];
     bytes[..8].copy_from_slice(&number.to_le_bytes());

@@ -1,4 +1,4 @@
-//! Lies where a model is split over the members: of what a pass of a span has given, of sums that are held.
+//! Lies in split runs: about results of passes, and about held sums.
 
 use super::lie::{Lie, Speaker};
 use crate::access::signature::Attempt;
@@ -12,12 +12,12 @@ use crate::wire::{Leg, Message, ViewKey};
 use bytes::Bytes;
 
 impl Speaker<'_> {
-    /// What a holder of a span says instead.
+    /// The messages that a holder of a span sends instead of this one.
     pub(super) fn span(&mut self, message: Message) -> Vec<Message> {
         match (self.episode.lie, &message) {
             (Lie::Tensor, Message::Tensor { .. }) => self.tensor(message),
             (Lie::Tensor, Message::Want { .. }) => vec![self.want(message)],
-            // It does not say what it can, or says it before it can.
+            // It does not say that it can commit, or says it too early.
             (Lie::Held, Message::Held { .. }) if self.choice(6).chance(0.5) => Vec::new(),
             (Lie::Held, Message::Piece { view, .. }) if self.choice(6).chance(0.5) => {
                 let view = *view;
@@ -44,7 +44,7 @@ impl Speaker<'_> {
         }
     }
 
-    /// Another tensor than it has made, one of another place, or the same twice.
+    /// Another tensor than it has computed, one of another place, or the same twice.
     fn tensor(&mut self, message: Message) -> Vec<Message> {
         let mut said = message.clone();
         let Message::Tensor {
@@ -59,7 +59,7 @@ impl Speaker<'_> {
         };
         let codec = self.peer.manifest().split.as_ref().map(|split| split.boundary);
         if self.choice(9).chance(0.5) {
-            // Of no round that anybody is at: it is of no account, whatever it says.
+            // Of a round that nobody is in, so it has no effect.
             *chain = Digest([9; 32]);
             *data = codec.map_or(Bytes::new(), |codec| self.shifted(codec, data));
             return vec![said, message];
@@ -80,7 +80,7 @@ impl Speaker<'_> {
         }
     }
 
-    /// Asks for what it has no right to, or not for what it needs.
+    /// Requests tensors that it has no right to, or not those that it needs.
     fn want(&mut self, mut message: Message) -> Message {
         if let Message::Want {
             span,
@@ -101,7 +101,7 @@ impl Speaker<'_> {
         message
     }
 
-    /// Other squares than its sums have: the same to all, or something of its own to each.
+    /// False squares of its sums: the same for all, or different for each.
     fn word(&mut self, mut message: Message) -> Message {
         let Message::Piece { view, seal, data, .. } = &mut message else {
             return message;
@@ -150,7 +150,7 @@ impl Speaker<'_> {
         })
     }
 
-    /// What a liar's device is said to have made of a pass.
+    /// Changes a liar's result of a pass.
     pub(super) fn passed(&mut self, done: &mut SpanDone) {
         let add = self.rng().unit() as f32 - 0.5;
         let spoil = |values: &mut Vec<f32>| values.iter_mut().for_each(|value| *value += add);

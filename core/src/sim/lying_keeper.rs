@@ -1,4 +1,4 @@
-//! Lies about parts of the moments: what a member keeps of them, what it hands out, which sums it passes on.
+//! Lies about parts of the moments: what a member keeps, what it hands out, and which sums it passes on.
 
 use super::lie::{Lie, Speaker};
 use super::rng::Rng;
@@ -7,7 +7,7 @@ use crate::run::parts::{PartSet, Parts};
 use crate::wire::{Leg, Message};
 
 impl Speaker<'_> {
-    /// What a keeper says instead.
+    /// Changes a keeper's message.
     pub(super) fn keep(&mut self, message: &mut Message) {
         match self.episode.lie {
             Lie::Pass => self.values(message, Leg::Sum),
@@ -17,7 +17,7 @@ impl Speaker<'_> {
         }
     }
 
-    /// Says something else of its parts than what is: always the same in a round.
+    /// A false statement about its parts, always the same in a round.
     fn say_of_parts(&mut self, header: &mut Header) {
         let head = self.peer.head();
         let mut rng = self.choice(head.round ^ u64::from(header.peer.0[0]));
@@ -46,7 +46,7 @@ impl Speaker<'_> {
         }
     }
 
-    /// Hands out other moments than it has, or says that they are of another round.
+    /// Hands out false moments, or says that they are of another round.
     fn moments(&mut self, message: &mut Message) {
         let Message::Moments {
             part,

@@ -1,4 +1,4 @@
-//! A liar's own hand: what it says otherwise in its own name it signs, so that more than its signatures is looked at.
+//! Signs a liar's changed statements again, so that the checks beyond its signature are tested too.
 
 use crate::access::signature::{Attempt, Key, Signed};
 use crate::base::id::{Digest, RunId};
@@ -6,7 +6,7 @@ use crate::ledger::Header;
 use crate::ledger::decision::Suspicion;
 use crate::wire::{Message, ViewKey};
 
-/// Signs anew what a message says in the name of a key's owner, as if it belonged to this lineage.
+/// Signs again the statements of a key's owner in a message, as if it belonged to this lineage.
 pub(super) fn resign(message: &mut Message, key: &Key, chain: Digest, run: RunId) {
     let me = key.peer();
     let headers = |view: ViewKey, headers: &mut [Signed<Header>]| {

@@ -1,20 +1,20 @@
-//! What is random in a world, drawn from its seed.
+//! The random numbers of a world, drawn from its seed.
 
 use crate::base::random::SplitMix;
 
-/// Draws everything that is random in a world.
+/// The generator of all random numbers in a world.
 #[derive(Clone, Debug)]
 pub struct Rng(SplitMix);
 
 impl Rng {
-    /// A generator that always draws the same after the same seed.
+    /// A generator that draws the same numbers for the same seed.
     pub fn new(seed: u64) -> Self {
         let mut rng = Self(SplitMix(seed ^ 0x5851_F42D_4C95_7F2D));
         rng.next();
         rng
     }
 
-    /// A generator of its own for one purpose, so that drawing more for it changes nothing else.
+    /// A generator of its own for one purpose, so that drawing more there changes nothing else.
     pub fn fork(&mut self) -> Self {
         Self::new(self.next())
     }
@@ -49,7 +49,7 @@ impl Rng {
         self.unit() < probability
     }
 
-    /// From `low` to `high`, each octave as likely as the next.
+    /// From `low` to `high`, with all octaves equally likely.
     pub fn octaves(&mut self, low: f64, high: f64) -> f64 {
         low * libm::exp2(self.unit() * libm::log2(high / low))
     }
@@ -59,7 +59,7 @@ impl Rng {
         -libm::log(1.0 - self.unit()) * mean
     }
 
-    /// One of them, where it lies.
+    /// A reference to one of them.
     pub fn pick_ref<'a, T>(&mut self, from: &'a [T]) -> Option<&'a T> {
         (!from.is_empty()).then(|| &from[self.index(from.len())])
     }

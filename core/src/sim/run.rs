@@ -1,5 +1,5 @@
-//! A world's way from its first event to its last. What an event means for a peer is in `driver`, for a link in
-//! `transport`, for everybody's luck in `faults`.
+//! Runs a world from its first event to its last. `driver` handles events for peers, `transport` those for links,
+//! and `faults` the faults.
 
 use super::Outcome;
 use super::node::Node;
@@ -8,13 +8,13 @@ use super::world::{What, World, tell};
 use crate::peer::{Exit, Input};
 use std::time::Duration;
 
-/// Most events of a seed: far above any healthy one, so that a livelock is a failure and not a hang.
+/// Most events of a seed: far above any healthy one, so that a livelock fails instead of hanging.
 const MOST_EVENTS: u64 = 4_000_000;
-/// So long after the first has finished, whoever is no member yet has come too late.
+/// A peer that is not a member this long after the first has finished is too late.
 const LATE_US: u64 = 30_000_000;
 
 impl World {
-    /// Runs until all peers are done, or something is wrong.
+    /// Runs until all peers are done, or a check fails.
     pub fn run(mut self, seed: u64) -> Outcome {
         tell!(self, "seed {seed}: {}", trace::plan(&self.plan));
         while self.failure.is_none() && !self.is_over() {
@@ -50,7 +50,7 @@ impl World {
         gone || late || self.hopeless || self.honest().any(|n| n.exit == Some(Exit::NotFinite))
     }
 
-    /// A device has been tried out; and what the line carries is known by now.
+    /// A device has been tried out; the rate of the line is known by now too.
     fn has_tried(&mut self, node: usize) {
         let speed = (self.nodes[node].speed * 1000.0) as u64;
         self.give(node, Input::Warm { speed: speed.max(1) });

@@ -1,5 +1,5 @@
-//! What must hold where members hold spans of a model: a round is committed only when nobody who is in it can be left behind, and
-//! what is lost is lost with whoever had it.
+//! The conditions on split runs: a round is committed only if no member of it can be left behind, and parts are
+//! lost only with the peers that had them.
 
 use super::kept::needs_of_span;
 use super::node::{Node, Spoil};
@@ -25,7 +25,7 @@ fn holds_span(peer: &Peer, manifest: &Manifest, span: usize) -> bool {
 }
 
 impl World {
-    /// A device is to do one pass of a microbatch.
+    /// A device gets one pass of a microbatch.
     pub(super) fn compute_span(&mut self, i: usize, mut work: SpanWork) {
         let split = self.plan.manifest.split.clone().expect("the model is split");
         let room = self.room(i);
@@ -80,13 +80,13 @@ impl World {
         self.schedule(at, What::Passed { node: i, life, done });
     }
 
-    /// Whoever commits a round of a model that is split knows that all others in it hold the sums of their parts. Those that
-    /// have begun again since are others.
+    /// A member that commits a round of a split run knows that all others in it hold the sums of their parts.
+    /// Members that have restarted since do not count.
     pub(super) fn check_all_hold(&mut self, i: usize, commit: &Commit) {
         let manifest = &self.plan.manifest;
-        // Who has to know the norm of all may lack a part of it when it is cut off.
+        // A member that needs the norm of all sums may lack a part of it when it is cut off.
         let counts = commit.record.weight() > 0 && manifest.split.is_some();
-        // Whom a liar tells of a commit cannot know.
+        // A member that a liar tells of a commit cannot know.
         let is_misled = self.plan.liars.is_some() && self.nodes[i].is_told;
         if !counts || is_misled {
             return;
@@ -94,14 +94,15 @@ impl World {
         let knows_all = manifest.clip.is_none();
         let me = &self.nodes[i];
         let stepped = self.nodes[i].peer.as_ref().map(|peer| peer.head().stepped);
-        // Whoever is not suspected has said that it can commit; who was told of it takes the teller's word. Whom it suspects at
-        // the very moment nobody hears if it reaches nobody.
+        // A member that is not suspected has said that it can commit, or was told of the commit by another. If this
+        // peer reaches nobody, nobody hears of its latest suspects.
         let reaches = |id| me.peer.as_ref().is_some_and(|peer| peer.shared.links.is_up(id));
         let trusted = |node: &Node| !me.is_told && !me.suspects.contains(&node.id) && reaches(node.id);
         let holds = |node: &Node, peer: &Peer| {
             let pending = peer.shared.keeping.pending.as_ref();
             let waits = pending.is_some_and(|pending| Some(pending.stepped) == stepped);
-            // Who is in the attempt no more was excluded by others that have given it up, as by a partition.
+            // A peer that left the attempt was excluded by others that have given it up, for example in a
+            // partition.
             let is_in = match &peer.phase {
                 Phase::Member(member) if member.view.key == commit.view => {
                     let holds = member.reduce.holds_sums() || !knows_all;
@@ -132,7 +133,7 @@ impl World {
         }
     }
 
-    /// What a peer suspects and was told before something happens to it, where a model is split.
+    /// In a split run, a peer's suspects and reports before an input.
     pub(super) fn note_stop(&mut self, i: usize, input: &Input) {
         if self.plan.manifest.split.is_none() {
             return;
@@ -150,12 +151,12 @@ impl World {
             message => is_commit(message),
         };
         let tells = matches!(input, Input::Message { message, .. } if tells(message));
-        // Whom it suspects beside those when it was stopped already nobody hears that it cannot reach.
+        // Once it has stopped, nobody that it cannot reach hears of further suspects.
         let is_told = tells || member.agreement.told().is_some() || member.agreement.flush().is_some();
         (self.nodes[i].suspects, self.nodes[i].is_told) = (suspects, is_told);
     }
 
-    /// Whom it suspects since.
+    /// Its suspects since then.
     pub(super) fn note_flushes(&mut self, i: usize, outputs: &[Output]) {
         for output in outputs {
             if let Output::Send { message, .. } = output
@@ -166,13 +167,13 @@ impl World {
         }
     }
 
-    /// Whether what was trained of some span is with nobody any more.
+    /// Whether no peer has the trained values of some span any more.
     pub(super) fn are_spans_gone(&mut self) -> bool {
         let Some(parts) = Parts::of(&self.plan.manifest).filter(|_| self.plan.manifest.split.is_some())
         else {
             return false;
         };
-        // A liar need not come back with what it alone has: it may take what it has lied for said.
+        // A liar need not come back with parts that only it has: it may believe its own lie.
         let is_away = |n: &Node| n.is_liar() && (!n.is_member() || self.is_outlaw(n.id));
         let alive = self.nodes.iter().filter(|n| !is_away(n));
         let alive: Vec<&Peer> = alive.filter_map(|n| n.peer.as_deref()).collect();
@@ -182,7 +183,7 @@ impl World {
         let kept_at = |stepped, peer: &Peer| {
             let pending = peer.shared.keeping.pending.as_ref();
             let waits = pending.is_some_and(|pending| pending.stepped == stepped);
-            // Who can commit a round is about to.
+            // A member that can commit a round is about to.
             let is_about = matches!(&peer.phase, Phase::Member(member) if member.reduce.has_said_held());
             let kept = &peer.shared.lineage.state.kept;
             match kept.stepped == stepped || waits || is_about {
@@ -218,7 +219,7 @@ impl World {
         true
     }
 
-    /// Who has found that its parts had changed has let go of them, where a model is split, unless nobody else may have them.
+    /// In a split run, a peer that has found changed parts drops them, unless nobody else may have them.
     pub(super) fn note_whole(&mut self, i: usize) {
         if self.plan.manifest.split.is_none() {
             return;
@@ -228,14 +229,14 @@ impl World {
         node.flipped &= kept.is_some_and(|kept| !kept.damaged(&kept.set()).is_empty());
     }
 
-    /// Whether somebody has cut off a peer as a liar.
+    /// Whether some peer has cut another off as a liar.
     fn is_outlaw(&self, peer: PeerId) -> bool {
         let mut honest = self.honest().filter_map(|n| n.peer.as_ref());
         self.is_liar(peer) && honest.any(|p| p.shared.outlaws.contains(peer))
     }
 
-    /// Where a model is split: whether the honest alone hold all of it, and have room for it. Who else holds some of it can
-    /// have them wait.
+    /// In a split run, whether the honest peers alone hold all of it, and have room for it. A liar that holds some
+    /// can let them wait.
     pub(super) fn hold_all_honestly(&self) -> bool {
         let manifest = &self.plan.manifest;
         let Some(split) = &manifest.split else { return true };
@@ -243,8 +244,8 @@ impl World {
         (0..split.spans.len()).all(|span| honest.iter().any(|peer| holds_span(peer, manifest, span)))
     }
 
-    /// Where a model is split: whether the honest of one lineage hold all of it, and have room for it. In another one a liar may
-    /// hold the rest, with whom it alone has let in.
+    /// In a split run, whether the honest peers of one lineage hold all of it, and have room for it. In another
+    /// lineage a liar may hold the rest, with peers that it alone has admitted.
     pub(super) fn hold_all_in_one_lineage(&self) -> bool {
         let manifest = &self.plan.manifest;
         let Some(split) = &manifest.split else { return true };
@@ -256,7 +257,7 @@ impl World {
         honest.iter().any(|peer| in_all(peer.head().chain))
     }
 
-    /// What honest members have of the parts once all is over: each has the same, and it is what they say.
+    /// Checks the parts of honest members at the end: equal at all, and as announced.
     pub(super) fn check_parts_at_end(&mut self) {
         let mut kept: BTreeMap<u16, (u64, &str)> = BTreeMap::new();
         let finished = self.nodes.iter().filter(|n| n.exit == Some(Exit::Finished));
@@ -271,7 +272,7 @@ impl World {
         }
     }
 
-    /// What a peer that is done keeps and has said that it keeps.
+    /// Notes the parts of a peer that is done, if it has announced that it keeps them.
     pub(super) fn note_kept(&mut self, i: usize) {
         let Some(peer) = self.nodes[i].peer.as_ref() else {
             return;
@@ -281,7 +282,7 @@ impl World {
         self.nodes[i].kept = said.iter().zip(kept.digests(&said)).collect();
     }
 
-    /// Whether those alive have room for all spans, and for both ends.
+    /// Whether the living peers have room for all spans, and for both ends.
     pub(super) fn have_room(&self) -> bool {
         let Some(split) = &self.plan.manifest.split else {
             return true;

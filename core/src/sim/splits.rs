@@ -1,4 +1,4 @@
-//! Worlds in which a model is split over its members.
+//! Worlds with a split model.
 
 use super::kept::needs_of_span;
 use super::rng::Rng;
@@ -9,11 +9,12 @@ use crate::run::room::Room;
 use crate::run::split::{Split, Step};
 use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};
 
-/// From this seed on more worlds have a model that is split, a quarter of all, and some of those with liars. What failed once
-/// has a smaller seed and stays the world that it was.
+/// From this seed on more worlds have a split model, a quarter of all, including some with liars. Smaller seeds
+/// stay the worlds that they were.
 const MORE_FROM: u64 = 1_000_000_000;
 
-/// From this seed on some have many rounds, and members that are not needed for copies: then speeds say who holds which span.
+/// From this seed on some worlds have many rounds, and members that are not needed for copies: then speeds decide
+/// who holds which span.
 const LONG_FROM: u64 = 10_000_000_000;
 
 /// Whether models stay split where there are liars.
@@ -21,7 +22,7 @@ pub(super) fn may_have_liars(seed: u64) -> bool {
     seed >= MORE_FROM
 }
 
-/// In some worlds a model is split over its members.
+/// In some worlds the model is split over its members.
 pub(super) fn draw(seed: u64, rng: &mut Rng, manifest: &mut Manifest, peers: usize) {
     let share = if seed < MORE_FROM { 0.2 } else { 0.36 };
     if manifest.copies.is_some() || !rng.chance(share) {
@@ -50,7 +51,7 @@ pub(super) fn draw(seed: u64, rng: &mut Rng, manifest: &mut Manifest, peers: usi
         boundary: rng.between(1, 4) as u32,
     };
     let mut steps: Vec<Step> = (0..steps).map(&mut step).collect();
-    // The last uses some of the first's again.
+    // The last uses some elements of the first again.
     if steps.len() > 1 && rng.chance(0.5) {
         let first = steps[0].ranges[0].clone();
         let tied = first.start..first.start + first.len().div_ceil(2);
@@ -80,7 +81,8 @@ pub(super) fn draw(seed: u64, rng: &mut Rng, manifest: &mut Manifest, peers: usi
     }
 }
 
-/// What a peer has room for of one span, in parts: half of them have hardly more than the largest of the founder's cut takes.
+/// A peer's room for one span, in parts: half of the peers have hardly more than the largest span of the founder's
+/// cut needs.
 pub(super) fn room_of_one(manifest: &Manifest, draw: u64) -> u16 {
     let most = Room::of(1).parts;
     let Some(split) = manifest.split.as_ref().filter(|_| draw.is_multiple_of(2)) else {

@@ -1,6 +1,6 @@
-//! A model in steps: small pure functions of weights, a sample's position and what the step before gives, so that a wrong weight,
-//! a wrong tensor, a wrong sample or one counted twice changes the sums. And what a round of it should be, worked out in one
-//! place.
+//! A model in steps: small pure functions of weights, a sample's position and the previous step's output, so that a
+//! wrong weight, tensor or sample, or one counted twice, changes the sums. Also the reference of a round, computed
+//! in one place.
 
 use crate::base::random::mix;
 use crate::ledger::{Head, Record};
@@ -9,7 +9,7 @@ use crate::run::config::Manifest;
 use crate::run::split::{Split, Step};
 use std::ops::Range;
 
-/// Numbers that go on behind the last step.
+/// Outputs of the last step.
 const END: usize = 2;
 
 /// A number between -1 and 1 that depends on a place.
@@ -18,7 +18,7 @@ fn noise(seed: u64, at: usize) -> f32 {
     (bits >> 40) as f32 * (2.0 / (1 << 24) as f32) - 1.0
 }
 
-/// What a step gives of one sample.
+/// A step's output for one sample.
 fn forward(step: u64, weights: &[f32], (position, x): (u64, &[f32]), out: usize) -> Vec<f32> {
     let n = weights.len();
     let mut mean = 0.0;
@@ -33,7 +33,7 @@ fn forward(step: u64, weights: &[f32], (position, x): (u64, &[f32]), out: usize)
     (0..out).map(y).collect()
 }
 
-/// The gradients of what came and of the weights, of one sample.
+/// The gradients of the input and of the weights, for one sample.
 fn backward(
     step: u64,
     weights: &[f32],
@@ -57,7 +57,7 @@ fn backward(
     of_x
 }
 
-/// Numbers of a sample that come to a step, and that it gives.
+/// The input and output widths of a step for one sample.
 fn widths(split: &Split, step: usize) -> (usize, usize) {
     let out = |step: usize| match step + 1 == split.steps.len() {
         true => END,
@@ -73,7 +73,7 @@ fn of_step(weights: &impl Fn(Range<usize>) -> Vec<f32>, step: &Step) -> Vec<f32>
         .collect()
 }
 
-/// What some steps give of a microbatch. Nothing comes to the first of all but the samples themselves.
+/// The output of some steps for a microbatch. The first step of all has only the samples as input.
 fn run(
     split: &Split,
     steps: Range<usize>,
@@ -94,7 +94,7 @@ fn run(
     x
 }
 
-/// The gradients of some steps of a microbatch, one after the other, that of what came, and the sum of the losses.
+/// The gradients of some steps for a microbatch, one after the other, that of the input, and the sum of the losses.
 fn run_back(
     split: &Split,
     steps: Range<usize>,
@@ -137,7 +137,7 @@ fn run_back(
     (of_steps, gradient, loss)
 }
 
-/// What a device makes of what it is asked for, with the weights that it has been given of the steps.
+/// A device's result of a pass, with the weights that it has of the steps.
 pub(crate) fn compute(split: &Split, steps: Range<usize>, pass: &Pass, given: &[f32]) -> SpanDone {
     let used = split.used_by(steps.clone());
     let weights = |range: Range<usize>| {
@@ -172,8 +172,8 @@ pub(crate) fn compute(split: &Split, steps: Range<usize>, pass: &Pass, given: &[
     }
 }
 
-/// A round's sums, in one place and from the definition: each step's gradients of a lane in the order of microbatches, lanes in
-/// their order, then the steps that use the same elements.
+/// A round's sums, in one place and from the definition: each step's gradients of a lane in the order of
+/// microbatches, lanes in their order, then the steps that use the same elements.
 pub(crate) fn sums(head: &Head, manifest: &Manifest, params: &[f32]) -> Vec<f32> {
     let split = &manifest.split.as_ref().expect("it is split").cut(&head.spans);
     let weights = |range: Range<usize>| params[range].to_vec();
@@ -238,7 +238,7 @@ pub(crate) fn sums(head: &Head, manifest: &Manifest, params: &[f32]) -> Vec<f32>
         .collect()
 }
 
-/// Whether a record counts what it may: all samples or none.
+/// Checks that a record counts all samples or none.
 pub(super) fn check_weight(
     head: &Head,
     record: &Record,

@@ -1,4 +1,4 @@
-//! What a transport does with messages and dials, over the links of `net`.
+//! The transport: what happens to messages and dials on the links of `net`.
 
 use super::plan::Shelter;
 use super::trace;
@@ -26,7 +26,7 @@ impl World {
             return self.fail(format!("{} sends to itself", self.nodes[from].name));
         }
         self.note_said(from, &message);
-        // The transport drops what has no connection; the peer has been or will be told.
+        // Without a connection the transport drops messages; the peer has been told or will be.
         if !self.net.is_up(from, to) {
             return;
         }
@@ -117,7 +117,7 @@ impl World {
         let open = self.net.is_open(from, to) && self.gets_in(from, to);
         let answers = open && self.nodes[to].is_alive() && !self.nodes[to].frozen;
         if !answers {
-            // A dead process refuses at once or not at all, as its system likes.
+            // A dead process refuses at once or not at all, depending on its system.
             let refused = !self.nodes[to].is_alive() && open && self.delays.chance(0.5);
             if refused || self.now >= deadline {
                 self.dials.remove(&(from, to));
@@ -132,7 +132,7 @@ impl World {
             return;
         }
         self.stats.punched += u64::from(punched);
-        // An end that has not noticed the old connection's end notices now.
+        // An end that has not noticed the end of the old connection notices now.
         self.take_down(from, to);
         self.take_down(to, from);
         self.net.connect(from, to);
@@ -144,7 +144,7 @@ impl World {
         }
     }
 
-    /// Whether packets of one that dials get as far as the other: through its router only if it has sent some there.
+    /// Whether packets of a dialling peer reach the other, whose router admits only peers that it has sent some to.
     fn gets_in(&self, from: usize, to: usize) -> bool {
         if self.nodes[to].dialable {
             return true;
@@ -153,8 +153,8 @@ impl World {
         self.dials.contains(&(to, from)) && is_steady(from) && is_steady(to)
     }
 
-    /// Whether enough honest peers for a round can have links among themselves, one of them with each of the others: behind
-    /// routers of all sorts they may know each other by a liar alone.
+    /// Whether enough honest peers for a round can link to each other, one of them to all: behind routers of all
+    /// sorts they may know each other only through a liar.
     pub(super) fn meet_honestly(&self) -> bool {
         let alive = |i: &usize| self.nodes[*i].is_alive() && !self.nodes[*i].is_liar();
         let honest: Vec<usize> = (0..self.nodes.len()).filter(alive).collect();
@@ -235,7 +235,7 @@ impl World {
         }
     }
 
-    /// A link has been silent for too long: each end gives it up.
+    /// A link has been silent for too long, so each end gives it up.
     pub(super) fn silent(&mut self, a: usize, b: usize, version: u32) {
         if self.net.link(a, b).version != version || self.net.is_open(a, b) {
             return;

@@ -1,11 +1,11 @@
-//! What a record and a head must be, from the definition.
+//! The definition of valid records and heads.
 
 use super::{Point, Sample};
 use crate::ledger::{Head, Record};
 use crate::run::config::Manifest;
 use crate::sim::{kept, steps};
 
-/// Whether a record may follow a head at all.
+/// Checks that a record may follow a head at all.
 pub(super) fn check_record(head: &Head, record: &Record, manifest: &Manifest) -> Result<(), String> {
     if record.round != head.round + 1 {
         return Err(format!("round {} follows round {}", record.round, head.round));
@@ -82,7 +82,7 @@ pub(super) fn count(point: &Point, record: &Record, manifest: &Manifest) -> Resu
     Ok(samples)
 }
 
-/// Whether a head says of every sample what was counted.
+/// Checks that a head agrees with the count of every sample.
 pub(super) fn check_head(head: &Head, samples: &[Sample]) -> Result<(), String> {
     let number = |sample| samples.iter().filter(|s| **s == sample).count() as u64;
     if (head.counted(), head.skipped) != (number(Sample::Counted), number(Sample::Skipped)) {

@@ -1,4 +1,4 @@
-//! What a liar says when its peer says nothing.
+//! Messages that a liar sends when its peer sends nothing.
 
 use super::{Lie, Speaker, headers_of};
 use crate::access::signature::Attempt;
@@ -13,11 +13,11 @@ use crate::wire::relayed::Relayed;
 use crate::wire::{Lane, Leg, Message, ViewKey};
 use bytes::Bytes;
 
-/// Questions of a flood.
+/// Requests of a flood.
 const FLOOD: u64 = 100;
 
 impl Speaker<'_> {
-    /// What it says without being asked, and to whom: to everybody in turn, and each something of its own.
+    /// Messages without a request: to everybody in turn, and a different one to each.
     pub(in crate::sim) fn invent(&mut self, to: PeerId) -> Vec<Message> {
         let own = self.peer.view().map(|(view, _)| view);
         let view = own.or_else(|| self.twist.rng.pick(&self.twist.views).flatten());
@@ -59,7 +59,7 @@ impl Speaker<'_> {
         said.into_iter().collect()
     }
 
-    /// Something that was said before: what somebody wrote for this peer, if it has that.
+    /// An earlier message: one that was written for this peer, if there is any.
     pub(super) fn again(&mut self, to: PeerId) -> Option<Message> {
         let for_it =
             |message: &&Message| matches!(message, Message::Relay { envelope, .. } if envelope.to == to);
@@ -79,7 +79,7 @@ impl Speaker<'_> {
         }
     }
 
-    /// Something in the name of others.
+    /// A message in the name of others.
     pub(super) fn forged(&mut self, to: PeerId, view: ViewKey) -> Message {
         let suspects = self.some(0.4);
         let members = self
@@ -126,8 +126,8 @@ impl Speaker<'_> {
         }
     }
 
-    /// A commit of an attempt in work: as far as its headers are known, with others' invented, or with one changed; or an
-    /// end that nobody has agreed on.
+    /// A commit of an attempt in work, with the headers that it knows, with others' headers invented, or with one
+    /// changed; or a decision that nobody has agreed on.
     pub(super) fn outcome(&mut self, view: ViewKey) -> Option<Message> {
         let mut headers = headers_of(self.peer, view);
         let members = self
@@ -176,7 +176,7 @@ impl Speaker<'_> {
         let sealed = self.peer.shared.lineage.last.as_ref();
         let sealed = sealed.and_then(|last| self.peer.shared.lineage.seals.of(last.view));
         if let Some(sealed) = sealed.cloned().filter(|_| self.rng().chance(0.3)) {
-            // What no owner has signed so, or a true word that nobody has asked for.
+            // A seal that no owner has signed so, or a true one that nobody has asked for.
             let mut seals = sealed.seals;
             let at = self.rng().index(seals.len());
             if self.rng().chance(0.7) {
@@ -200,7 +200,7 @@ impl Speaker<'_> {
         Some(Message::Convicted(Box::new(proof)))
     }
 
-    /// A goodbye that is none, and tells of others where they are not.
+    /// A false goodbye, with false addresses of others.
     pub(super) fn leave(&mut self, view: Option<ViewKey>) -> Message {
         match view.filter(|_| self.rng().chance(0.4)) {
             Some(view) => Message::Out { view },
@@ -226,7 +226,7 @@ impl Speaker<'_> {
             .cloned()
             .collect();
         let ask = |n: u64| match (kind, last, view) {
-            // What nobody can look at yet.
+            // A piece that nobody can check yet.
             (5, _, Some(view)) => Message::Piece {
                 view: ViewKey {
                     round: view.round + 1,
