@@ -17,7 +17,7 @@ async function request() {
 export async function probe() {
   const none = (problem) => ({ gpu: null, problem });
   if (!self.isSecureContext) {
-    return none("Browsers give the GPU only to pages that come over https or from this very machine.");
+    return none("Browsers give the GPU only to pages over https or from this machine.");
   }
   if (!navigator.gpu) return none("This browser has no WebGPU.");
   let adapter;

@@ -55,7 +55,7 @@ let asleep = false;
 let pauseTold = false;
 let waitingBackend = "gpu";
 let writing = null;
-let sampleProblem = "The model goes on from your words, with what it has learnt so far.";
+let sampleProblem = "The model continues your text with what it has learnt so far.";
 let drawing = null;
 let drawn = -Infinity;
 let watchTimer = null;
@@ -102,7 +102,7 @@ function heard(message) {
   draw();
 }
 
-// What one may do.
+// The actions.
 
 const actions = {
   start: () => start("gpu"),
@@ -164,7 +164,7 @@ function start(backend) {
 
 // Settings and surroundings.
 
-/** What of the surroundings speaks against training now, or null. */
+/** The obstacle to training now, or null. */
 function against() {
   if (preferences.plugged && surroundings.onBattery) return "battery";
   return preferences.unmetered && surroundings.metered ? "metered" : null;
@@ -272,7 +272,7 @@ function drawNow() {
   ring.draw(picture);
   plot.draw(picture);
   const [last] = picture.evaluations.slice(-1);
-  const aside = last ? `, on data kept aside ${loss(last.loss)}${Number.isFinite(last.accuracy) ? `, ${percent(last.accuracy)} right` : ""}` : "";
+  const aside = last ? `, on held-out data ${loss(last.loss)}${Number.isFinite(last.accuracy) ? `, ${percent(last.accuracy)} right` : ""}` : "";
   put("loss-reading", Number.isFinite(picture.loss) && loss(picture.loss) + aside);
   $("legend-evaluation").hidden = !last;
   $("legend-mine").hidden = picture.since === null;
@@ -292,7 +292,7 @@ function make(tag, className, ...children) {
   return element;
 }
 
-/** Fills an element anew where what it shows has changed. */
+/** Fills an element again if its content has changed. */
 function once(element, what, children) {
   const key = JSON.stringify(what);
   if (element.shown !== key) element.replaceChildren(...children());
@@ -315,7 +315,7 @@ function drawWords({ name, title, text, cause, progress, actions: wanted, settin
   else $("progress-bar").removeAttribute("value");
   put("progress-text", progress?.text);
   $("settings").hidden = !settings;
-  put("power-help", `The share of the time that the ${session.backend === "cpu" || page.device?.gpu === null || split ? "processor" : "GPU"} may work.`);
+  put("power-help", `Fraction of time that the ${session.backend === "cpu" || page.device?.gpu === null || split ? "processor" : "GPU"} may work.`);
   drawActions(wanted);
   document.body.dataset.state = session.state;
   if (document.title === `${name} · Annulus`) return;
@@ -333,7 +333,7 @@ function drawActions(wanted) {
     if (href) element.href = href;
     return element;
   }));
-  // Whoever works by keyboard goes on at the same button or the one in its place, but is not put on Leave.
+  // Keyboard focus stays on the same button or moves to the one in its place, but never to Leave.
   if (focused && !box.contains(document.activeElement)) {
     (box.querySelector(`[data-action=${focused}]`) ?? box.querySelector(":not([data-action=leave])") ?? $("title")).focus();
   }
@@ -368,7 +368,7 @@ function drawTime(picture) {
   const { time: shares, timeIsMine } = picture;
   $("time-section").hidden = !shares;
   if (!shares) return;
-  put("time-title", timeIsMine ? "Where this tab\u2019s time goes" : "Where the time goes at this page\u2019s peer");
+  put("time-title", timeIsMine ? "Where this tab\u2019s time goes" : "Where the time of this page\u2019s peer goes");
   put("time-reading", gain(picture));
   put("time-compute", `${percent(shares.compute)} computing`);
   put("time-hidden", `${percent(shares.hidden)} exchanging meanwhile`);
@@ -397,12 +397,12 @@ function drawMachine() {
   const { may, paused } = run.machine ?? {};
   $("machine-section").hidden = !may;
   if (!may) return;
-  put("machine-button", paused ? "Let it go on" : "Pause it");
-  put("machine-text", paused ? "It is out of the ring, and its device is free, until you let it go on here or by annulus unpause."
-    : "Paused, it leaves the ring after its round and frees its device; the others carry on, and no work is lost.");
+  put("machine-button", paused ? "Resume the peer" : "Pause the peer");
+  put("machine-text", paused ? "It has left the ring and freed its device. Resume it here, or with annulus unpause."
+    : "When paused, it leaves the ring after its round and frees its device. The others carry on, and no work is lost.");
 }
 
-const CHANGES = { failed: "fell silent", evicted: "was left behind" };
+const CHANGES = { failed: "failed", evicted: "was put out" };
 
 function drawChanges({ changes, mine }) {
   const shown = changes.slice(-SHOWN_CHANGES).reverse();
@@ -410,15 +410,15 @@ function drawChanges({ changes, mine }) {
     const who = make("b", peer === mine ? "mine" : "", peer === mine ? "This tab" : short(peer, 4));
     const what = change === "warning" ? [reason] : [who, ` ${CHANGES[change] ?? change}${reason ? `: ${reason}` : ""}`];
     return make("li", "", make("span", "", ...what), make("span", "when", round ? `round ${count(round)}` : ""));
-  }) : [make("li", "when", "Nobody has come or gone yet.")]);
+  }) : [make("li", "when", "No peer has come or gone yet.")]);
 }
 
 function drawSample() {
   $("sample-section").hidden = !session.generates || page.mode !== "session" || ["left", "failed"].includes(session.state);
   $("write").setAttribute("aria-disabled", !session.canSample || writing !== null);
-  put("write", writing ? "Writing …" : "Write on");
+  put("write", writing ? "Writing …" : "Continue");
   $("written").setAttribute("aria-busy", writing !== null);
-  put("sample-help", session.canSample ? sampleProblem : "As soon as the model is here, it can be asked.");
+  put("sample-help", session.canSample ? sampleProblem : "You can ask the model as soon as it is here.");
 }
 
 conditions();

@@ -86,7 +86,7 @@ export class Plot {
 function inWords(line, evaluation) {
   const point = ({ round, mean }) => `${loss(mean)} at round ${count(round)}`;
   return line.length ? `Loss over the rounds, from ${point(line[0])} to ${point(line.at(-1))}.`
-    + (evaluation ? ` On data kept aside ${loss(evaluation.loss)} after round ${count(evaluation.round)}.` : "") : "Loss: no rounds yet.";
+    + (evaluation ? ` On held-out data ${loss(evaluation.loss)} after round ${count(evaluation.round)}.` : "") : "Loss: no rounds yet.";
 }
 
 function text(x, y, anchor, content) {

@@ -52,6 +52,6 @@ export class Time {
       Object.assign(this.parts[name].style, { left: `${100 * from}%`, width: `${100 * length}%` });
     }
     this.figure.classList.toggle("mine", mine);
-    this.picture.setAttribute("aria-label", `Of the time ${percent(time.compute)} goes into computing, ${percent(time.hidden)} of it while sums travel, and ${percent(time.exchange)} into waiting for them.`);
+    this.picture.setAttribute("aria-label", `Computing takes ${percent(time.compute)} of the time, ${percent(time.hidden)} of it while sums travel, and waiting for sums takes ${percent(time.exchange)}.`);
   }
 }

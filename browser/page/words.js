@@ -1,5 +1,4 @@
-// What the page says in each situation, and what one may do then. A title is a list of strings and of {soft} parts,
-// which are set back.
+// The page's words and buttons in each situation. A title is a list of strings and of {soft} parts, which are set back.
 
 import { bytes, count, duration, loss, parameters, percent, plural, significant } from "./format.js";
 
@@ -34,16 +33,16 @@ function invited(situation) {
   const { device, secure, transport, https, run } = situation;
   if (!secure) {
     return {
-      title: "This address can only be watched",
-      text: "Browsers lend the GPU only to pages that come over https, and this one came over http. "
-        + "Over https, yours will first say that it does not know the certificate; go on if you trust whoever sent you the link.",
+      title: "You can only watch at this address",
+      text: "Browsers give the GPU only to pages over https, and this page came over http. "
+        + "Over https your browser first warns about the certificate. Go on if you trust the person who sent you the link.",
       actions: [first({ id: "https", label: "Open over https", href: https }), WATCH],
     };
   }
   if (!transport) {
     return {
       title: "This browser can only watch",
-      text: "It lacks WebTransport, by which a tab reaches the peers: Chrome and Edge have it, Firefox from 114, Safari from 26.4.",
+      text: "It lacks WebTransport, which a tab needs to reach the peers. Chrome, Edge, Firefox 114 and Safari 26.4 have it.",
       actions: [first(WATCH)],
     };
   }
@@ -58,8 +57,8 @@ function invited(situation) {
   if (!spans && data > limit) {
     return {
       title: "This run's data is too large for a tab",
-      text: `It has ${bytes(data)}, and a tab takes ${bytes(limit)} at most. `
-        + "The native program on this machine can take part: annulus join, with the same ticket.",
+      text: `It has ${bytes(data)}, and a tab can hold ${bytes(limit)}. `
+        + "Take part with the native program on this machine instead: annulus join, with the same ticket.",
       actions: [first(WATCH)],
     };
   }
@@ -67,25 +66,25 @@ function invited(situation) {
   const offer = (name, where, text, ...actions) => ({ name, title: invitation(situation, where), text, cause, actions, settings: Boolean(device) });
   if (spans) {
     return offer("Ready to hold a part", "the processor",
-      `The model is split over its members, into ${count(spans)} spans one after the other. This tab holds and trains what lies between `
-      + "the ends: that needs no data, and the processor computes it. Leave whenever you like: it waits until others hold what it did, if they can.",
+      `The model is split over its members into ${count(spans)} spans. This tab holds and trains a span between the first and the `
+      + "last, which needs no data; the processor computes it. You can leave at any time. The tab then waits, if it can, until others hold its span.",
       first(CPU), WATCH);
   }
-  if (!device) return offer("Checking this device", "", "Looking at what this device can do …", first({ ...START, disabled: true }), WATCH);
+  if (!device) return offer("Checking this device", "", "Checking what this device can do …", first({ ...START, disabled: true }), WATCH);
   if (!gpu) {
     return offer("No WebGPU", "the processor",
-      "This browser gives the page no GPU. The processor can train instead: slower, and you may hear the fan.", first(CPU), WATCH);
+      "This browser gives the page no GPU. The processor can train instead. It is slower, and you may hear the fan.", first(CPU), WATCH);
   }
   if (gpu.software) {
     return offer("Software GPU", "a software GPU",
-      `What this browser offers (${gpu.name}) is the processor playing a GPU, too slow to be of much help: better watch. `
-      + "If this machine has a real one, switch on hardware acceleration in the browser's settings.",
-      first(WATCH), CPU, { ...START, label: "Train all the same" });
+      `This browser's GPU (${gpu.name}) is emulated by the processor and too slow to help much. `
+      + "If this machine has a real GPU, turn on hardware acceleration in the browser's settings.",
+      first(WATCH), CPU, { ...START, label: "Train anyway" });
   }
   return offer("Ready to train", gpu.name,
-    `This tab becomes a full member of the run: your GPU computes, and what it finds is exchanged with the others.${
+    `This tab becomes a member of the run: your GPU computes gradients and exchanges them with the others.${
       state ? ` It first fetches ${bytes(state + data)}.` : ""}${
-      data === null ? " The peer that serves this page hands out no data, so the tab asks the others for it." : ""} Leave whenever you like: the others carry on, and no work is lost.`,
+      data === null ? " The peer that serves this page sends no data, so the tab asks the others for it." : ""} You can leave at any time: the others carry on, and no work is lost.`,
     first(START), WATCH);
 }
 
@@ -96,21 +95,21 @@ function watching({ run, picture, ticket, secure, transport, https }) {
   if (run.answering === false) {
     return {
       title: run.status ? "No answer from this page's peer" : "Nobody answers here",
-      text: "The peer that serves this page cannot be reached. The run may well go on without it. Asking again.",
+      text: "The peer that serves this page does not answer. The run may go on without it. Trying again …",
       actions,
     };
   }
   if (!run.status) return { title: "Looking at the run …", actions };
   if (run.status.phase === "waiting") {
-    return { title: "This page's peer takes a break", text: `It is out of the ring: ${run.status.waiting}. The others carry on${
+    return { title: "This page's peer takes a break", text: `It left the ring: ${run.status.waiting}. The others carry on${
       run.machine?.paused ? "" : ", and it comes back by itself"}.`, actions };
   }
   if (run.status.phase === "done") return { title: "The run is complete", text: summary(picture) };
   return {
     name: "Watching",
     title: [soft("Watching "), run.task ?? "the run", ...(run.size ? [soft(" learn with "), plural(run.size, "peer", "peers")] : [])],
-    text: (picture.left > 0 ? `About ${duration(picture.left)} to go. ` : "")
-      + (ticket.known || !secure || !transport ? "" : "To take part with this tab, open an invitation link: it ends in a ticket, #annulus2…"),
+    text: (picture.left > 0 ? `About ${duration(picture.left)} left. ` : "")
+      + (ticket.known || !secure || !transport ? "" : "To take part with this tab, open an invitation link, which ends in a ticket (#annulus2…)."),
     actions,
   };
 }
@@ -131,29 +130,29 @@ function waiting(situation) {
   };
 }
 
-/** One entry for each state of an active worker: title, text, progress, what one may do beside leaving. */
+/** One entry for each state of an active worker: title, text, progress, and the action beside leaving. */
 const STATES = {
-  connecting: () => ["Connecting", "Reaching the members that the ticket names.", {}],
-  fetching: ({ session: { fetch } }) => ["Fetching the run's data", "It stays in this tab's memory, and is checked before use. The others train on meanwhile.",
+  connecting: () => ["Connecting", "Connecting to the members that the ticket names.", {}],
+  fetching: ({ session: { fetch } }) => ["Fetching the run's data", "It stays in this tab's memory and is checked before use. The others train on meanwhile.",
     fetch?.total > 0 ? { value: fetch.bytes / fetch.total, text: `${bytes(fetch.bytes)} of ${bytes(fetch.total)}` } : {}],
-  checking: ({ run }) => run.info?.spans ? ["Preparing a part of the model", "The processor tries out how fast it computes it. The others train on meanwhile.", {}]
-    : ["Checking the device", "Each program is tried first, and its results are compared: a device that errs must not join.", {}],
-  syncing: ({ session: { sync } }) => ["Fetching the model", "The others train on meanwhile; nobody waits for this tab.",
+  checking: ({ run }) => run.info?.spans ? ["Preparing a part of the model", "The tab measures how fast the processor computes it. The others train on meanwhile.", {}]
+    : ["Checking the device", "Each GPU program is tested first: a device with wrong results must not join.", {}],
+  syncing: ({ session: { sync } }) => ["Fetching the model", "The others train on meanwhile. Nobody waits for this tab.",
     sync?.total > 0 ? { value: sync.bytes / sync.total, text: `${bytes(sync.bytes)} of ${bytes(sync.total)}` } : {}],
-  following: ({ run }) => run.info?.spans ? ["Following the run", "This tab enters the ring, and then fetches the part of the model that it is to hold.", {}]
-    : ["Following the run", "The model is here. This tab catches up on what was committed since, and then enters the ring.", {}],
+  following: ({ run }) => run.info?.spans ? ["Following the run", "This tab enters the ring, and then fetches its part of the model.", {}]
+    : ["Following the run", "The model is here. This tab applies the rounds since then, and enters the ring.", {}],
   training: ({ picture, deviceWords }) => picture.split && !picture.counted
-    ? ["Waiting for others", "Training begins when somebody holds each part of the model.", null, { id: "pause", label: "Pause" }]
+    ? ["Waiting for others", "Training begins when each part of the model has a holder.", null, { id: "pause", label: "Pause" }]
     : [["Training", ...(deviceWords ? [soft(` on ${deviceWords}`)] : [])],
       picture.progress === null || !picture.live ? "The first round is under way."
-        : `${percent(picture.progress)} of the run is done${picture.left > 0 ? `, about ${duration(picture.left)} to go` : ""}.`,
+        : `${percent(picture.progress)} of the run is done${picture.left > 0 ? `, about ${duration(picture.left)} left` : ""}.`,
       null, { id: "pause", label: "Pause" }],
   paused: ({ against }) => {
     const [why, goOn] = BECAUSE[against] ?? [];
     return ["Paused", why ? `Because ${why}. The others carry on, and this tab goes on by itself when that changes.`
       : "This device rests. The others carry on.", null, goOn ?? first({ id: "resume", label: "Resume" })];
   },
-  reconnecting: () => ["Reconnecting", "The connection broke, and the others carry on. This tab looks for them, and goes on from where the run is by then.", {}],
+  reconnecting: () => ["Reconnecting", "The connection broke, and the others carry on. This tab looks for them and catches up with the run.", {}],
 };
 
 function partaking(situation) {
@@ -178,7 +177,7 @@ function partaking(situation) {
     text,
     progress,
     cause: `${session.detail}${hidden ? " This tab is in the background, where browsers slow it down." : ""}`,
-    actions: session.leaving ? [{ id: "leaving", label: picture.split ? "Leaving when others hold its part …" : "Leaving after this round …", disabled: true }] : [action, LEAVE].filter(Boolean),
+    actions: session.leaving ? [{ id: "leaving", label: picture.split ? "Leaving once others hold its part …" : "Leaving after this round …", disabled: true }] : [action, LEAVE].filter(Boolean),
     settings: true,
   };
 }
@@ -195,7 +194,7 @@ function thanks({ samples, counted }) {
 
 const UNREADABLE = {
   title: "This ticket is not readable",
-  text: "The link was cut short or mistyped, or another release of Annulus made it. Ask for it again; until then you can watch.",
+  text: "The link is incomplete or mistyped, or it comes from another release of Annulus. Ask for it again. Until then you can watch.",
 };
 
 /** "2 direct, 1 relayed"; the words are those of docs/status.md, and index.html explains them. */
@@ -214,22 +213,22 @@ export function gain({ time, timeIsMine, sampleBytes, members }) {
   ].join(", ");
 }
 
-/** One entry for each kind of failure: title, text, what one may do; the worker's own words follow as the cause. */
+/** One entry for each kind of failure: title, text, actions. The worker's own words follow as the cause. */
 const FAILURES = {
   ticket: [UNREADABLE.title, UNREADABLE.text],
-  refused: ["The run refused this ticket", "It belongs to another run or another release. Ask whoever invited you for a new link."],
-  unreachable: ["Nobody answers", "None of the members that the ticket names could be reached. They may have stopped, or this network blocks UDP.", AGAIN],
-  kernel: ["A GPU program does not work here", "The browser or its driver could not run one of the programs that training needs, so the tab stays out.", CPU, AGAIN],
-  "wrong-results": ["This device gets wrong results", "So the tab stays out, and the run takes no harm. An update of the browser or the driver may help.", CPU],
-  "gpu-lost": ["The GPU was taken away", "The others carry on, and what this tab was working on is handed out again.", AGAIN, CPU],
-  "too-large": ["This model is too large for a tab", "The native program on this machine can take part: annulus join, with the same ticket."],
-  "no-middle": ["This run has no part for a tab", "Its model is split over its members, and tabs hold only what lies between the ends, of which there is nothing. "
-    + "The native program on this machine can take part: annulus join, with the same ticket."],
-  "no-data": ["This run keeps its data", "Its members hand it to nobody. Whoever has the files can take part with the native program: annulus join, with the same ticket and --data.", AGAIN],
-  "data-unreachable": ["The run's data cannot be had", "No member could hand it out. They may have stopped, or lack the files themselves by now.", AGAIN],
-  "too-much-data": ["This run's data is too large for this tab", "The native program on this machine can take part: annulus join, with the same ticket."],
-  "other-page": ["This page does not know the run", "The page and the run are of different programs or releases. Open the page of a peer that the run's own program started."],
-  internal: ["The trainer has stopped", "Something in this tab went wrong. The run is unharmed; the others carry on.", AGAIN],
+  refused: ["The run refused this ticket", "It belongs to another run or another release. Ask the person who invited you for a new link."],
+  unreachable: ["Nobody answers", "No member that the ticket names could be reached. They may have stopped, or this network may block UDP.", AGAIN],
+  kernel: ["A GPU program does not work here", "The browser or its driver could not run one of the programs that training needs, so the tab did not join.", CPU, AGAIN],
+  "wrong-results": ["This device gets wrong results", "The tab did not join, so the run is not harmed. An update of the browser or the driver may help.", CPU],
+  "gpu-lost": ["The GPU was taken away", "The others carry on, and they compute this tab's samples again.", AGAIN, CPU],
+  "too-large": ["This model is too large for a tab", "Take part with the native program on this machine instead: annulus join, with the same ticket."],
+  "no-middle": ["This run has no part for a tab", "Its model is split over its members, and a tab can only hold a span between the first and the last. This model has none. "
+    + "Take part with the native program on this machine instead: annulus join, with the same ticket."],
+  "no-data": ["This run keeps its data", "Its members do not send it. If you have the files, take part with the native program: annulus join, with the same ticket and --data.", AGAIN],
+  "data-unreachable": ["The run's data could not be fetched", "No member could send it. They may have stopped, or may lack the files themselves.", AGAIN],
+  "too-much-data": ["This run's data is too large for this tab", "Take part with the native program on this machine instead: annulus join, with the same ticket."],
+  "other-page": ["This page does not know the run", "The page and the run come from different programs or releases. Open the page of a peer that runs the same program as the run."],
+  internal: ["The trainer has stopped", "Something went wrong in this tab. The run is not harmed, and the others carry on.", AGAIN],
 };
 
 function failed({ failure, backend, detail }) {

@@ -16,7 +16,7 @@ use wasm_bindgen_futures::spawn_local;
 /// Longest pause for the sake of a power limit.
 const LONGEST_REST: Duration = Duration::from_secs(10);
 
-/// What there is to do.
+/// A job for the device.
 pub enum Job {
     /// Try the device out on some samples, so that its speed is known and its kernels are built.
     Warm {
@@ -60,7 +60,7 @@ pub struct Compute {
 }
 
 impl Compute {
-    /// Starts it, for a model of so many parameters.
+    /// Starts it, for a model with this number of parameters.
     pub fn start(backend: ComputeBackend, parameters: usize, power: f64) -> Self {
         let compute = Self {
             jobs: Queue::default(),

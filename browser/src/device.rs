@@ -72,7 +72,7 @@ pub async fn open(backend: Backend, layers: &[Layer], gpu: &Gpu, page: &Page) ->
     if let Some(kernel) = field(&failed, "name").as_string() {
         let problem = field(&failed, "problem").as_string().unwrap_or_default();
         let message = format!(
-            "this browser does not compile the kernel {kernel} for {name}: {problem}. The tab stays out of the run"
+            "this browser does not compile the kernel {kernel} for {name}: {problem}. The tab did not join the run"
         );
         return Err(Failure::new(Kind::Kernel, message));
     }

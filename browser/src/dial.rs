@@ -37,7 +37,7 @@ pub struct Stream {
     pub reader: ReadableStreamDefaultReader,
     /// From us.
     pub writer: WritableStreamDefaultWriter,
-    /// What was read beyond what was asked for.
+    /// Bytes that were read beyond those asked for.
     pub rest: Vec<u8>,
 }
 

@@ -1,7 +1,7 @@
-//! Who a tab is: a key that lives as long as its worker.
+//! A tab's identity: a key that lives as long as its worker.
 //!
-//! The program signs with it itself, as native peers do: a browser signs nothing at once, and a round waits for no
-//! promise.
+//! The program signs with it itself, as native peers do: a browser's own signatures come as promises, and a round cannot wait for
+//! them.
 
 use annulus_core::signature::Key;
 

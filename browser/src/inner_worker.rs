@@ -1,8 +1,8 @@
 //! The processor at work on a thread of its own: a second worker inside of the tab's worker, with the same program.
 //!
-//! Burn's CPU backend holds its thread, for seconds if the model is large, and members of the ring ask each other whether
-//! they are there: who computes must not be who answers. [`InnerWorker`] is what `page/worker.js` makes in the inner worker,
-//! [`InnerWorkerHandle`] is how the outer one sees it. It must know nothing of the ring.
+//! Burn's CPU backend holds its thread, for seconds if the model is large. Members of the ring ask each other whether they are
+//! there, so another thread must answer. `page/worker.js` makes an [`InnerWorker`] in the inner worker, and the outer one sees it
+//! through an [`InnerWorkerHandle`]. It must know nothing of the ring.
 
 use crate::device::Gpu;
 use crate::js::{bytes, field, object, words};
@@ -22,7 +22,8 @@ use std::sync::Arc;
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::JsFuture;
 
-const OTHER_MODEL: &str = "the model made here is not the run's: the page is of another release than the run";
+const OTHER_MODEL: &str =
+    "this page builds another model than the run's: page and run are of different releases";
 
 /// The inner worker's side.
 #[wasm_bindgen]
@@ -67,7 +68,7 @@ impl InnerWorker {
     ///
     /// # Errors
     ///
-    /// Whatever else a worker refuses.
+    /// Any other refusal of a worker.
     pub async fn contribute(
         &mut self,
         params: Float32Array,
@@ -93,12 +94,12 @@ impl InnerWorker {
         }))
     }
 
-    /// What comes of a pass through a span, given as `{span, back, weights, input, gradient, sum, samples}`, without weights if
-    /// they are those of before, and without samples if only these are to be taken in: `{output, sum, loss}`, or `{refused}` as above.
+    /// Computes a pass through a span. `work` is `{span, back, weights, input, gradient, sum, samples}`, without weights if they have
+    /// not changed, and without samples if it only brings weights. Returns `{output, sum, loss}`, or `{refused}` as above.
     ///
     /// # Errors
     ///
-    /// Whatever else a device refuses.
+    /// Any other refusal of a device.
     pub async fn pass(&mut self, work: JsValue) -> Result<JsValue, JsValue> {
         let numbers = |name| {
             field(&work, name)
@@ -164,7 +165,7 @@ fn spans(factory: &TaskFactory, manifest: &Manifest, split: &Split) -> Result<Bo
     Ok(Box::new(SplitModel::new(model, split.clone(), Box::new(make))))
 }
 
-/// What was made, or what of it is no number.
+/// The result, or the part of it that is not finite.
 fn told(made: Result<JsValue, WorkerError>) -> Result<JsValue, JsValue> {
     match made {
         Ok(made) => Ok(made),
@@ -310,7 +311,7 @@ impl InnerWorkerHandle {
     }
 }
 
-/// What the inner worker answers, if that is no refusal.
+/// The inner worker's answer, unless it is a refusal.
 fn heard(answer: Result<JsValue, JsValue>) -> Result<JsValue, WorkerError> {
     let answer = answer.map_err(|error| lost(words(&error)))?;
     let refused = field(&answer, "refused");

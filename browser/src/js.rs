@@ -1,4 +1,4 @@
-//! What the browser offers a worker and `web-sys` does not know yet or hides: WebTransport, time, tasks.
+//! Parts of the browser that `web-sys` does not know yet or hides: WebTransport, time, tasks.
 //!
 //! It must know nothing of the protocol.
 

@@ -74,7 +74,7 @@ macro_rules! main {
         fn main() -> std::process::ExitCode {
             // So that a task that does not fit is seen here too.
             let _: Vec<$crate::TaskFactory> = vec![$($crate::TaskFactory::of::<$task>()),+];
-            eprintln!("this program is for a browser: `cargo xtask browser` builds the page, and every node serves it");
+            eprintln!("this program is for a browser: `cargo xtask browser` builds the page, and every peer serves it");
             std::process::ExitCode::FAILURE
         }
     };

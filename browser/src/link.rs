@@ -223,11 +223,11 @@ impl Drop for TabLink {
 }
 
 impl Shared {
-    /// What the owner is to hear next.
+    /// The next event for the owner.
     fn next(&self) -> Option<LinkEvent> {
         let mut events = self.events.borrow_mut();
         if let Some(Told::Down(wire, _)) = events.front() {
-            // What had arrived before the end comes before it.
+            // Frames that arrived before the end come before it.
             let mut bulk = self.bulk.borrow_mut();
             if let Some(at) = bulk.iter().position(|(of, _)| Rc::ptr_eq(of, wire)) {
                 let (wire, bytes) = bulk.remove(at)?;

@@ -38,7 +38,7 @@ impl PageServer {
         let words: Words = serde_json::from_str(&text).map_err(|error| error.to_string())?;
         let scope: WorkerGlobalScope = js_sys::global()
             .dyn_into()
-            .map_err(|_| "this is no worker".to_owned())?;
+            .map_err(|_| "this is not a worker".to_owned())?;
         let name = scope.location().hostname();
         let mut addresses = vec![format!("{name}:{}", words.port)];
         if name == "localhost" {

@@ -39,7 +39,7 @@ use std::sync::Arc;
 const ONLY_CONTRIBUTES: &str = "the run's model is split over its members, and this ticket makes nobody a member: it lets a peer \
                                 contribute to whole models alone. A link from the page of a member will do";
 
-/// What a tab is to do.
+/// A tab's task.
 pub struct Options {
     /// The ticket's text.
     pub ticket: String,
@@ -117,6 +117,7 @@ pub async fn take_part(
         ticket_file: String::new(),
         url: None,
         share_url: None,
+        takes_tabs: false,
         task: manifest.task.clone(),
         device: device.name.clone(),
         parameters: manifest.layout.len as u64,
@@ -205,7 +206,7 @@ async fn make_task(
     Ok(Some((loaded, Some(data), sponsor)))
 }
 
-/// What computes: a GPU here, once it has shown that it can, or the processor in a worker of its own.
+/// The computing device: a GPU here, once it has passed its tests, or the processor in a worker of its own.
 async fn backend(
     device: &OpenDevice,
     gpu: &Gpu,
@@ -229,7 +230,7 @@ async fn backend(
     };
     let mut here = worker(device.clone())?;
     if *here.layout() != manifest.layout {
-        let message = "the model made here is not the run's: the page is of another release than the run";
+        let message = "this page builds another model than the run's: page and run are of different releases";
         return Err(Failure::new(Kind::Refused, message));
     }
     let mut twin = worker(OpenDevice::cpu())?;
@@ -240,14 +241,16 @@ async fn backend(
 /// Spans are computed on the processor, which the page is told if something else was wanted.
 fn on_processor(wanted: Backend, page: &Page) -> Backend {
     if wanted == Backend::Gpu {
-        let message = "the model is split over the members, and a tab computes its part on the processor, not on the GPU".to_owned();
+        let message =
+            "the model is split over the members, and a tab computes its part on the processor only"
+                .to_owned();
         page.event(&Event::Warning { message });
     }
     Backend::Cpu
 }
 
-/// The weights that a run begins with whose model is split, drawn anew for each question: that is one for each span that
-/// nobody has trained yet.
+/// The first weights of a split model. They are drawn again for each question, and there is one for each span that nobody has
+/// trained yet.
 fn initial(drawing: Drawing, seed: u64) -> Initial {
     Initial::new(move |ranges| {
         let mut values: Vec<Vec<f32>> = ranges.iter().map(|range| vec![0.0; range.len()]).collect();
@@ -281,9 +284,9 @@ async fn until_leave(commands: &Queue<Command>, others: &RefCell<Vec<Command>>) 
 /// A tab that has all it needs to be in the ring.
 struct Participant<'a, F> {
     me: &'a F,
-    /// Who serves the page.
+    /// The peer that serves the page.
     server: PeerId,
-    /// Whom it follows.
+    /// The peer that it follows.
     sponsor: Source,
     /// Where the model is split: what it has room for, and what weights begin with.
     room: Room,
@@ -316,18 +319,17 @@ impl<F: Fn() -> LocalPeer> Participant<'_, F> {
             match (exit, tab.going) {
                 (Exit::Finished, _) => return Ok(State::Ended),
                 (Exit::NotFinite, _) => {
-                    let message =
-                        "the loss is not finite on any member: the run's settings need a lower learning rate";
+                    let message = "no member's loss is finite any more: the run needs a lower learning rate";
                     return Err(Failure::new(Kind::Internal, message));
                 }
                 (Exit::Barred(why), _) => return Err(Failure::new(Kind::Refused, why.to_string())),
                 (Exit::NoMember, _) => {
                     let message =
-                        "no full member of the run has been there for minutes, and tabs do not go on alone";
+                        "no full member of the run has been there for minutes, and a tab cannot go on alone";
                     return Err(Failure::new(Kind::Unreachable, message));
                 }
                 (Exit::Lost, _) => {
-                    let message = "nobody that can be reached holds the run's state any more: it goes on once somebody resumes it";
+                    let message = "no reachable peer holds the run's state any more: the run goes on once a peer resumes it";
                     return Err(Failure::new(Kind::Unreachable, message));
                 }
                 (Exit::Left, Some(Going::Back)) => {}

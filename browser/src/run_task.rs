@@ -64,7 +64,7 @@ pub fn load(factory: &TaskFactory, manifest: &Manifest, data: Option<&Data>) -> 
     let loaded = (factory.load)(&manifest.task_config, data)
         .map_err(|error| Failure::new(Kind::Internal, error.to_string()))?;
     if loaded.data != manifest.data {
-        let message = "the data that the task makes in this page are not the run's: the page is of another release than the run";
+        let message = "the task generates other data in this page than the run's: page and run are of different releases";
         return Err(Failure::new(Kind::OtherPage, message));
     }
     Ok(loaded)
@@ -119,8 +119,8 @@ pub fn room(manifest: &Manifest, split: &Split) -> Result<Room, Failure> {
     let spans = split.spans.len();
     if Room::inner(1).within(spans).spans == 0 {
         let message = format!(
-            "the run's model is split into {}, and a tab takes only what lies between the ends: whoever holds an end needs the \
-             run's data. The native program can take part: annulus join, with the same ticket",
+            "the run's model is split into {}, and a tab can only hold a span between the first and the last, which need the \
+             run's data. Take part with the native program instead: annulus join, with the same ticket",
             if spans == 1 {
                 "a single span".to_owned()
             } else {

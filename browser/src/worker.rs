@@ -86,7 +86,7 @@ impl Participant {
         self.commands.push(Command::Leave);
     }
 
-    /// Write so many tokens after a prompt, as the model would.
+    /// Continues a prompt with this number of tokens.
     pub fn write(&self, text: String, tokens: u32, temperature: f64) {
         let seed = getrandom::u64().expect("browsers give random bytes");
         // A volunteer's wish must not keep the device busy for ever.

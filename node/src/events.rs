@@ -1,32 +1,32 @@
-//! What a run tells the world: the one source of log lines, JSON, pages and the demo.
+//! The events of a run: the one source of log lines, JSON, pages and the demo.
 //!
 //! An [`Event`] is plain data. In JSON (`--log-format json`) each is one line, an object with the fields of
 //! `docs/events.md`: first `time`, then `event` with the variant's name in lower case, then the variant's own fields.
 //! Numbers that are not finite are written as `null`, as is what does not exist (an accuracy, a page's address).
 //! Readers should ignore fields that they do not know: later versions may add some, and take none away.
 //!
-//! This module must not know who makes events, who reads them, or what time it is.
+//! This module must not know the code that makes events or reads them, or the time.
 
 use crate::net::link::LinkKind;
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// Takes what a run tells, as it happens.
+/// Takes events as they happen.
 pub type Sink<'a> = &'a mut (dyn FnMut(Event) + Send);
 
 /// Something that happened to a run, as one peer saw it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "lowercase")]
 pub enum Event {
-    /// This peer is up: it knows the run's manifest, its device works and others can dial it.
+    /// This peer is up: it knows the run's manifest, its device works, and others can dial it.
     Ready(Ready),
-    /// A newcomer that lacks the run's data has got so much of it.
+    /// Progress of a newcomer that fetches the run's data.
     Fetch {
         /// Bytes here.
         bytes: u64,
         /// Bytes needed.
         total: u64,
     },
-    /// A newcomer has got so much of the state that it needs to take part.
+    /// Progress of a newcomer that fetches the state it needs to take part.
     Sync {
         /// Bytes received.
         bytes: u64,
@@ -35,49 +35,60 @@ pub enum Event {
         /// The committed round that it is catching up with.
         round: u64,
     },
+    /// This peer's part of a round takes long: how far it is. Now and then until it is done.
+    Computing {
+        /// The round.
+        round: u64,
+        /// Samples of this peer's part; 0 where it holds some steps of a model that is split.
+        samples: u64,
+        /// How many of them are done, if that can be told.
+        done: Option<u64>,
+        /// For how long it has computed.
+        seconds: f64,
+    },
     /// A round was committed.
     Round(Round),
-    /// A peer became a member of the ring, or is one no longer.
+    /// A peer became a member of the ring, or stopped being one.
     Member {
-        /// Whom it concerns.
+        /// The peer.
         peer: String,
         /// What happened to it.
         change: Change,
         /// The last committed round when it happened.
         round: u64,
-        /// Why, in words; empty where there is nothing to explain.
+        /// The reason in words; empty if there is nothing to explain.
         reason: String,
     },
-    /// The members exchange in another way from now on, as they have measured it to be faster.
+    /// The members change how they exchange, as they measured another way to be faster.
     Pace(Pace),
-    /// Where the model is split: a member goes from one of its spans to another, since rounds are shorter then.
+    /// In a split model, a member changes from one span to another, which makes rounds shorter.
     Shift {
-        /// Who goes.
+        /// The member.
         peer: String,
         /// The last round before that.
         round: u64,
-        /// The span that it lets go of, from 1.
+        /// The span that it gives up, from 1.
         from: u64,
         /// The span that it takes.
         to: u64,
         /// Why, in words.
         why: String,
     },
-    /// Where the model is split: its spans are to have other steps, as soon as those who hold them have what they need for it,
-    /// since rounds are shorter then.
+    /// In a split model, the spans will have other steps, which makes rounds shorter. The change takes effect once their holders have
+    /// the weights for it.
     Cut {
-        /// The last round before that was said.
+        /// The last round before this decision.
         round: u64,
-        /// How many steps each span is to have.
+        /// Steps of each span after it.
         steps: Vec<u64>,
-        /// How many they had.
+        /// Steps of each span before it.
         before: Vec<u64>,
         /// Why, in words.
         why: String,
     },
-    /// The model was tried on data that it does not train on.
+    /// The model was evaluated on held-out data.
     Eval {
-        /// The committed round whose parameters were tried.
+        /// The committed round whose parameters were evaluated.
         round: u64,
         /// Mean loss per sample.
         #[serde(deserialize_with = "null_is_nan")]
@@ -85,38 +96,37 @@ pub enum Event {
         /// Share of right answers, 0 to 1, of tasks that have such a thing.
         accuracy: Option<f32>,
     },
-    /// This peer is out of the ring until its machine may be computed on; then it is ready again.
+    /// This peer left the ring until it may compute on its machine again; then it is ready again.
     Waiting {
-        /// What stands against it, in words.
+        /// The obstacle, in words.
         why: String,
     },
     /// From where others can reach this peer, as far as it can tell; again when that changes.
     Reach {
         /// Where they are told to dial it, `host:port`.
         addresses: Vec<String>,
-        /// From where, and why not from elsewhere, in words.
+        /// From where, and the obstacle elsewhere, in words.
         why: String,
     },
-    /// Others on this network can find the run here and come in by a code; again when somebody has tried to, or the code is
-    /// another.
+    /// Peers on this network can find the run and join with a code. Told again when somebody tries, or the code changes.
     Nearby {
-        /// The code, where it may be told; none too where nobody can find the run.
+        /// The code, if it may be told; none also if nobody can find the run.
         code: Option<String>,
-        /// What has happened, or why not, in words.
+        /// The news, or the obstacle, in words.
         why: String,
     },
-    /// A link to another peer came up or went. Frames for a member without one are passed on by others.
+    /// A link to another peer came up or went down. Other members relay frames for a member without a link.
     Link {
         /// The other end.
         peer: String,
-        /// How it came about; none: it is gone.
+        /// How it was made; none: it is down.
         way: Option<LinkKind>,
         /// Its round-trip time when it came up, 0 if nobody has measured it.
         rtt_ms: f64,
     },
     /// Something that a person should know, and that the run survives.
     Warning {
-        /// What, and what to do about it.
+        /// The problem, and what to do about it.
         message: String,
     },
     /// This peer's part is over: the run has reached its end, or the peer has left it.
@@ -124,7 +134,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// The event without what would let its reader take part.
+    /// The event without its tickets, which would let its reader take part.
     pub fn without_ticket(self) -> Self {
         let bare = |url: String| url.split('#').next().unwrap_or_default().to_owned();
         match self {
@@ -156,6 +166,9 @@ pub struct Ready {
     pub url: Option<String>,
     /// Address of that page for browsers on other machines, if they can reach it.
     pub share_url: Option<String>,
+    /// Whether browsers can take part there. If not, the page only shows the run.
+    #[serde(default)]
+    pub takes_tabs: bool,
     /// Name of the task.
     pub task: String,
     /// The device that computes, in words.
@@ -186,7 +199,7 @@ pub struct Round {
     pub round: u64,
     /// Identifies the view (members and attempt) that committed it, 16 hexadecimal digits.
     pub view: String,
-    /// Who contributed, in ring order.
+    /// Its contributors, in ring order.
     pub members: Vec<Share>,
     /// Mean loss per sample of the round.
     #[serde(deserialize_with = "null_is_nan")]

@@ -16,6 +16,7 @@ pub mod offline;
 pub mod options;
 pub mod participant;
 pub mod pipeline;
+mod printable;
 pub mod task;
 pub mod task_factory;
 pub mod tasks;

@@ -1,6 +1,6 @@
-//! What a participant is asked to do, as plain data: made by the command line or by a program of one's own.
+//! The options of a participant as plain data: made by the command line or by a program of one's own.
 //!
-//! Names of optimizers, devices and the like are text here; who acts on the options parses and checks them. This
+//! Names of optimizers, devices and the like are text here; the code that acts on the options parses and checks them. This
 //! module must not know the command line, files or devices.
 
 use annulus_core::Topology;
@@ -19,7 +19,7 @@ use std::time::Duration;
 pub struct TrainOptions {
     /// Where the run comes from.
     pub start: Start,
-    /// What concerns this peer alone.
+    /// Options of this peer.
     pub local: Local,
 }
 
@@ -28,8 +28,8 @@ pub struct TrainOptions {
 pub enum Start {
     /// It is new.
     New(Box<NewRun>),
-    /// Whoever meets there: it is new if nobody has been there yet. The file holds what only they know, where the place
-    /// itself keeps no secret.
+    /// A meeting place of its peers: the run is new if nobody has been there yet. The file holds their common secret, if the
+    /// place itself keeps none.
     Meet(Box<NewRun>, Meet, Option<PathBuf>),
     /// Its last checkpoint, in the folder of an earlier run. The settings are those of then.
     Resume(PathBuf),
@@ -60,8 +60,8 @@ impl FromStr for Meet {
             "file" if !place.is_empty() => Ok(Self::File(place.into())),
             "host" if with_port(place).is_some() => Ok(Self::Host(place.into())),
             "dns" if names.iter().all(|name| with_port(name).is_some()) => Ok(Self::Names(names)),
-            _ => Err("write it as file:PATH (a file that all machines see), host:NAME:PORT (a machine that all can reach) \
-                      or dns:NAME:PORT (a name with the addresses of all)"
+            _ => Err("write file:PATH (a file that all machines see), host:NAME:PORT (a machine that all can reach) or \
+                      dns:NAME:PORT (a name with the addresses of all)"
                 .into()),
         }
     }
@@ -70,12 +70,11 @@ impl FromStr for Meet {
 /// Take part in a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JoinOptions {
-    /// What a member printed.
+    /// The ticket that a member printed.
     pub ticket: String,
-    /// Whether, while another process trains in the folder, the first free one of those with a number behind its name is
-    /// taken.
+    /// Whether to take the first free folder of those with a number behind the name, if another process trains in this one.
     pub numbered: bool,
-    /// What concerns this peer alone.
+    /// Options of this peer.
     pub local: Local,
 }
 
@@ -96,7 +95,7 @@ pub struct NewRun {
     pub seed: u64,
     /// An optimizer as text: its name, then settings, as in `adamw weight_decay=0.1`.
     pub optimizer: String,
-    /// How its vectors are kept between two steps.
+    /// Number format of its state between two steps.
     pub moments: Moments,
     /// Base learning rate.
     pub lr: f32,
@@ -108,25 +107,26 @@ pub struct NewRun {
     pub clip: Option<f32>,
     /// Batches between two exchanges, in which members step on their own.
     pub local_steps: Steps,
-    /// With local steps: the rate at which the mean of the members' ways moves the shared parameters.
+    /// With local steps: outer learning rate, applied to the averaged parameter delta.
     pub outer_lr: f32,
-    /// With local steps: Nesterov momentum of that; 0: none.
+    /// With local steps: Nesterov momentum of the outer step; 0: none.
     pub outer_momentum: f32,
     /// Whether members compute for the next round while the sums of this one travel; none: if they take local steps.
     pub overlap: Option<bool>,
-    /// How numbers travel; none: as they are, or with local steps in as few bits as there is a codec for.
+    /// Number format on the wire; none: f32, or with local steps the one with the fewest bits that fits.
     pub codec: Option<Codec>,
-    /// Who sends them to whom; none: whichever the members measure to be faster.
+    /// Topology of the exchange; none: the one that the members measure to be faster.
     pub topology: Option<Topology>,
     /// With fewer members the run waits.
     pub min_peers: NonZeroU16,
-    /// How many members keep each part of the optimizer's vectors; none: all keep all, or two where the model is split.
+    /// Members that keep each shard of the optimizer's state; none: every member keeps all, or two if the model is split.
     pub copies: Option<NonZeroU16>,
-    /// Whether members hold parts of the model alone.
+    /// Whether the model is split over the members.
     pub split: SplitRun,
-    /// How activations travel between them.
+    /// Number format of activations between spans.
     pub boundary: Codec,
-    /// Vectors in which a round's gradients are summed there, each by one holder of a span: so many of these share the work.
+    /// With a split model: vectors in which a round's gradients are summed, each by one holder of a span, so that these holders
+    /// share the work.
     pub lanes: NonZeroU16,
 }
 
@@ -137,9 +137,9 @@ pub enum SplitRun {
     Off,
     /// Into as few spans as fit the founder's memory.
     Auto,
-    /// Into so many spans.
+    /// Into this number of spans.
     Spans(NonZeroU16),
-    /// Into spans of so many steps each.
+    /// Into spans with these numbers of steps.
     Cut(Vec<NonZeroU16>),
 }
 
@@ -175,7 +175,7 @@ impl Default for NewRun {
 }
 
 impl NewRun {
-    /// Samples after which it ends, with so many in the data set.
+    /// Samples after which it ends, if the data set has `samples`.
     pub fn target(&self, samples: NonZeroU64) -> NonZeroU64 {
         match self.length {
             Length::Epochs(epochs) => epochs.saturating_mul(samples),
@@ -183,7 +183,7 @@ impl NewRun {
         }
     }
 
-    /// What that means for the manifest: nothing, if every batch is a round.
+    /// Its local steps as the manifest has them; none if every batch is a round.
     pub fn local(&self) -> Option<LocalSteps> {
         let outer = match self.outer_momentum {
             0.0 => Optimizer::Sgd { weight_decay: 0.0 },
@@ -205,7 +205,7 @@ impl NewRun {
         })
     }
 
-    /// How numbers travel.
+    /// Number format on the wire.
     pub fn codec(&self) -> Codec {
         // Of few local steps signs cost next to no learning, and with shorter exchanges few are needed; of many four bits cost
         // less.
@@ -234,18 +234,18 @@ impl NewRun {
 pub enum Steps {
     /// None: every batch is a round.
     None,
-    /// So many batches are a round.
+    /// A round is this number of batches.
     Fixed(NonZeroU32),
-    /// As many as exchanges ask for, beside the computing.
+    /// As many as hide the exchange behind the computing.
     Auto,
 }
 
 /// When a run ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Length {
-    /// After so many passes over the data.
+    /// After this number of passes over the data.
     Epochs(NonZeroU64),
-    /// After the samples of so many full rounds.
+    /// After the samples of this number of full rounds.
     Rounds(NonZeroU64),
 }
 
@@ -271,21 +271,21 @@ pub struct Page {
     pub hosts: Vec<String>,
 }
 
-/// How fast a device is to seem that is faster.
+/// A pretended speed of a faster device.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ActedSpeed {
-    /// So many times slower than it is at best, at least 1.
+    /// Slower than it is at best by this factor, at least 1.
     Times(f64),
-    /// It takes so long for a sample, or as long as it needs if that is longer: the same on whatever machine.
+    /// It takes this long for a sample, or longer if it needs longer: the same on any machine.
     Sample(Duration),
 }
 
-/// What concerns one peer alone; others may have chosen otherwise.
+/// Options of one peer; others may have chosen otherwise.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Local {
-    /// Folder or file of the training data; none: what the task makes itself, or what another peer hands out.
+    /// Folder or file of the training data; none: the task generates it, or another peer sends it.
     pub data: Option<PathBuf>,
-    /// Whether peers that lack the data are not to have it from here.
+    /// Whether to keep the data from peers that lack it.
     pub keep_data: bool,
     /// Folder for checkpoints and the ledger.
     pub out: PathBuf,
@@ -293,17 +293,17 @@ pub struct Local {
     pub device: String,
     /// `HOST:PORT` to listen on, or a port alone for all of this machine's addresses; port 0: any free one.
     pub listen: String,
-    /// The slow line that it is to seem to have, if any, as text: `20mbit/50ms`.
+    /// The slow line to emulate, if any, as text: `20mbit/50ms`.
     pub line: Option<String>,
-    /// How fast its device is to seem, if slower than it is.
+    /// The device's pretended speed, if slower than it is.
     pub slower: Option<ActedSpeed>,
-    /// How long a sample is to take on a device that computes nothing, if it is to be such a one.
+    /// Time of a sample on a pretended device that computes nothing, if there is to be one.
     pub sample_takes: Option<Duration>,
-    /// Addresses to tell others, beside those found out; behind NAT, for example.
+    /// Addresses to tell others, beside those that are found; behind NAT, for example.
     pub advertise: Vec<String>,
-    /// Whether a router is asked to pass a port on, where that takes one.
+    /// Whether to ask a router to forward a port.
     pub map_port: bool,
-    /// What others on the network may do who come in by the code that this peer shows; none: they are not told of the run.
+    /// What peers may do that join on this network with the code of this peer; none: the run is not announced.
     pub announce: Option<Role>,
     /// The page for browsers, if it is to be served.
     pub page: Option<Page>,
@@ -313,28 +313,28 @@ pub struct Local {
     pub keep: NonZeroU32,
     /// Rounds from one evaluation to the next; 0: only at the end.
     pub eval_every: u64,
-    /// For how much of the time the device may compute, of 1.
+    /// Fraction of time that the device may compute.
     pub power: f64,
-    /// Bytes of memory that it may take; none: as many as the machine lets it.
+    /// Bytes of memory that it may take; none: as many as the machine allows.
     pub memory: Option<u64>,
-    /// Most spans of a model that is split that it holds; none: as many as fit.
+    /// Most spans of a split model that it holds; none: as many as fit.
     pub spans: Option<NonZeroU16>,
-    /// Bytes that it may reserve of the GPU's memory; none: as many as it needs.
+    /// Bytes of GPU memory that it may reserve; none: as many as it needs.
     pub gpu_memory: Option<u64>,
-    /// Cores to keep to; none: all that the process may use.
+    /// Most cores to use; none: all that the process may use.
     pub cores: Option<NonZeroUsize>,
     /// How long leaving may take.
     pub leave_within: Duration,
     /// When it may compute.
     pub when: When,
-    /// How far its computing stands back behind other processes, as Unix has it: 0 is not at all, 19 the most.
+    /// Niceness of the computing threads, as on Unix: from 0 (not nice) to 19.
     pub nice: u8,
 }
 
 /// When a peer may compute on its machine; by default always.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct When {
-    /// At these hours alone.
+    /// Only at these hours.
     pub hours: Option<Hours>,
     /// Only while the machine is plugged in.
     pub plugged_in: bool,
@@ -374,7 +374,7 @@ impl FromStr for Hours {
             .and_then(|(from, until)| Some((minute(from)?, minute(until)?)));
         match hours {
             Some((from, until)) if from != until => Ok(Self { from, until }),
-            _ => Err("write it as 22-7, or 22:30-6:15".into()),
+            _ => Err("write hours as 22-7 or 22:30-6:15".into()),
         }
     }
 }

@@ -28,6 +28,10 @@ pub struct TaskFactory {
     pub run_settings: &'static [&'static str],
     /// Its settings with their default values: an object, or null if it has none.
     pub defaults: fn() -> Value,
+    /// What its settings do: `key=value` as it is typed, and one line.
+    pub help: &'static [(&'static str, &'static str)],
+    /// Whether it can read these settings, as JSON text; if not, what they must be.
+    pub check: fn(&str) -> Result<(), String>,
     /// Loads it: settings as JSON text, and the data, if the user gave any.
     pub load: fn(&str, Option<&Data>) -> Result<LoadedTask, TaskError>,
     /// Loads it without data, for who computes only steps between the ends of a model of this layout.
@@ -46,8 +50,10 @@ pub struct LoadedTask {
     pub files: Option<Data>,
     /// Whether its model can write, and what that takes.
     pub writing: Writing,
-    /// What its model is made of.
+    /// The layers of its model.
     pub layers: Vec<Layer>,
+    /// What a reader of its exported model needs to know.
+    pub metadata: Vec<(&'static str, String)>,
     bind: Box<dyn Fn(OpenDevice, TrainerOptions) -> WorkerFactory + Send + Sync>,
     model_steps: Box<dyn Fn(u64) -> Result<ModelSteps, WorkerError> + Send + Sync>,
     #[cfg(not(target_family = "wasm"))]
@@ -165,6 +171,8 @@ impl TaskFactory {
             about: T::ABOUT,
             run_settings: T::SETTINGS,
             defaults: || json(&T::Config::default()),
+            help: T::HELP,
+            check: |config| read::<T>(config).map(drop),
             load: |config, data| load::<T>(config, data.cloned(), |config| T::new(config, data)),
             load_inner: |config, layout| load::<T>(config, None, |config| T::without_data(config, layout)),
         }
@@ -206,6 +214,8 @@ impl TaskFactory {
             about: "",
             run_settings,
             defaults,
+            help: &[],
+            check: |_| Ok(()),
             load: |_, _| Err("not loaded here".into()),
             load_inner: |_, _| Err("not loaded here".into()),
         }
@@ -217,14 +227,37 @@ fn json(config: &impl Serialize) -> Value {
     serde_json::to_value(config).expect("a task's settings can be written as JSON")
 }
 
+/// A task's settings; or what they must be, in words for whoever typed them.
+fn read<T: Task>(config: &str) -> Result<T::Config, String> {
+    serde_json::from_str(config).map_err(|error| plain(&error.to_string()))
+}
+
+/// Serde's message about a value that does not fit, in plain words.
+fn plain(error: &str) -> String {
+    let error = error.rsplit_once(" at line ").map_or(error, |(error, _)| error);
+    let Some((what, expected)) = error.split_once(", expected ") else {
+        return error.to_owned();
+    };
+    let expected = expected.replace('`', "");
+    let expected = expected.trim_start_matches("one of ");
+    match (what.split_whitespace().nth(1), expected) {
+        (Some("variant"), words) => format!("choose one of {words}"),
+        (Some("field"), _) => format!("{what}; there are {expected}"),
+        (_, "a boolean") => "it must be true or false".into(),
+        (_, "usize" | "u64" | "u32" | "u16" | "u8") => "it must be a whole number, at least 0".into(),
+        (_, "f32" | "f64") => "it must be a number".into(),
+        (_, other) => format!("it must be {other}"),
+    }
+}
+
 /// A task made of its settings, and of these files if it was made of some.
 fn load<T: Task>(
     config: &str,
     files: Option<Data>,
     make: impl FnOnce(T::Config) -> Result<T, TaskError>,
 ) -> Result<LoadedTask, TaskError> {
-    let config: T::Config =
-        serde_json::from_str(config).map_err(|error| format!("bad task setting: {error}"))?;
+    let config = read::<T>(config)
+        .map_err(|why| format!("a setting of the task {} is not possible: {why}", T::NAME))?;
     let text = json(&config).to_string();
     let task = Arc::new(make(config)?);
     let (in_steps, in_spans, in_drawing) = (task.clone(), task.clone(), task.clone());
@@ -236,6 +269,7 @@ fn load<T: Task>(
         data: task.dataset().digest(),
         files,
         layers: task.layers(),
+        metadata: task.metadata(),
         writing: match task.generator() {
             None => Writing::Never,
             Some(generator) if generator.needs_data() => Writing::WithData,
@@ -268,6 +302,51 @@ fn load<T: Task>(
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn settings_that_do_not_fit_are_told_in_plain_words() {
+        use crate::tasks::{digits::Digits, gpt::Gpt};
+        for (check, config, told) in [
+            (
+                TaskFactory::of::<Gpt>().check,
+                r#"{"preset":"tiny"}"#,
+                "choose one of pico, nano, micro, mini, small, gpt2",
+            ),
+            (
+                TaskFactory::of::<Gpt>().check,
+                r#"{"bias":"x"}"#,
+                "it must be true or false",
+            ),
+            (
+                TaskFactory::of::<Gpt>().check,
+                r#"{"layers":-1}"#,
+                "it must be a whole number, at least 0",
+            ),
+            (
+                TaskFactory::of::<Digits>().check,
+                r#"{"model":"x"}"#,
+                "choose one of ",
+            ),
+        ] {
+            let why = check(config).unwrap_err();
+            assert!(why.starts_with(told) && !why.contains("column"), "{why}");
+        }
+        assert_eq!((TaskFactory::of::<Gpt>().check)(r#"{"preset":"pico"}"#), Ok(()));
+    }
+
+    #[test]
+    fn each_setting_of_the_tasks_here_has_help() {
+        use crate::tasks::{digits::Digits, gpt::Gpt};
+        for task in [TaskFactory::of::<Gpt>(), TaskFactory::of::<Digits>()] {
+            let mut told: Vec<_> = task
+                .help
+                .iter()
+                .filter_map(|(key, _)| key.split('=').next())
+                .collect();
+            told.sort_unstable();
+            assert_eq!(told, task.settings().keys().collect::<Vec<_>>(), "{}", task.name);
+        }
+    }
 
     #[test]
     fn a_task_without_settings_is_given_none() {

@@ -78,7 +78,7 @@ fn four_share_the_moments_one_is_killed_and_another_comes() {
     again.rounds(10);
     assert!(again.leave(), "{}", again.errors());
     assert!(
-        !again.errors().contains("nobody who is here keeps"),
+        !again.errors().contains("no member here holds the optimizer"),
         "{}",
         again.errors()
     );

@@ -206,8 +206,8 @@ fn who_is_asked_to_leave_says_so_by_its_exit_code() {
 fn leaving_takes_no_longer_than_it_may() {
     let _alone = alone();
     let folder = Folder::new("leave-within");
-    // A round takes a minute.
-    let slow = ["batch=2000000", "micro_batch=100", "rounds=1000"];
+    // A round takes more than a minute, and the device does not say how far it is.
+    let slow = ["--sample-takes", "200", "batch=400", "rounds=1000"];
     let mut node = start(&folder, 0, &slow);
     node.ready();
     let (status, took) = asked(&mut node, &["-TERM", "-TERM"]);
@@ -218,6 +218,61 @@ fn leaving_takes_no_longer_than_it_may() {
     let (status, took) = asked(&mut node, &["-TERM"]);
     assert_eq!(status.code(), Some(LEFT), "{}", node.errors());
     assert!((2..10).contains(&took.as_secs()), "{took:?}");
+}
+
+#[test]
+fn a_long_round_is_told_of_and_left_at_once() {
+    let _alone = alone();
+    let folder = Folder::new("long-round");
+    let args = [
+        "train",
+        "--task",
+        "gpt",
+        "--device",
+        "cpu",
+        "preset=mini",
+        "batch=30000",
+        "rounds=3",
+    ];
+    let mut node = Node::start("first", folder.join("first"), &args);
+    let told = node.wait("how far its first round is", |s| {
+        s.is("computing") && s.event["done"].as_u64().is_some()
+    });
+    assert_eq!(
+        (&told.event["round"], &told.event["samples"]),
+        (&1.into(), &30_000.into())
+    );
+    // To wait for its end would be in vain.
+    let (status, took) = asked(&mut node, &["-TERM"]);
+    assert_eq!(status.code(), Some(LEFT), "{}", node.errors());
+    assert!(took < Duration::from_secs(10), "{took:?}");
+}
+
+#[test]
+fn a_meeting_place_that_cannot_be_resolved_is_told() {
+    let _alone = alone();
+    let folder = Folder::new("unresolved");
+    let secret = folder.join("secret");
+    std::fs::write(&secret, "not so secret a secret").expect("written");
+    let args = [
+        "train",
+        "--task",
+        "digits",
+        "--device",
+        "cpu",
+        "rounds=1000000",
+        "train=500",
+        "test=100",
+        "--meet",
+        "host:no..name:4433",
+        "--secret-file",
+        &secret,
+    ];
+    let mut node = Node::start("first", folder.join("first"), &args);
+    node.wait("that the name cannot be resolved", |s| {
+        s.is("warning") && s.event["message"].to_string().contains("no..name:4433")
+    });
+    assert!(node.leave(), "{}", node.errors());
 }
 
 /// A port that is free at several of this machine's addresses.

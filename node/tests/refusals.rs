@@ -97,7 +97,10 @@ fn a_folder_that_is_not_free() {
     let again = again.ticket();
     assert_tells(&into(&["join", &again], "second"), &others);
     // None at all.
-    assert_tells(&refusal(&["resume", &dir("nowhere")]), &["nowhere", "no run"]);
+    assert_tells(
+        &refusal(&["resume", &dir("nowhere")]),
+        &["nowhere", "there is no folder"],
+    );
     std::fs::create_dir(dir("empty")).expect("a folder");
     assert_tells(&refusal(&["resume", &dir("empty")]), &["empty", "no run"]);
     first.rounds(1);
@@ -322,7 +325,10 @@ fn what_cannot_write_text() {
     let sample = |args: &[&str]| refusal(&[&["sample", "--device", "cpu"], args].concat());
     let digits = start("digits", &["rounds=2", "train=200", "test=50"]);
     assert_tells(&sample(&[&digits]), &["task is digits", "writes nothing", "gpt"]);
-    assert_tells(&sample(&[&folder.join("nowhere")]), &["nowhere", "no run"]);
+    assert_tells(
+        &sample(&[&folder.join("nowhere")]),
+        &["nowhere", "there is no folder"],
+    );
 
     let data = folder.0.join("text");
     std::fs::write(&data, "abracadabra ".repeat(50)).expect("writable");
@@ -365,6 +371,16 @@ fn what_cannot_write_text() {
             String::from_utf8_lossy(&output.stderr)
         );
     }
+    // The file tells another program the real sizes, and the character of each token.
+    let exported = std::fs::read(folder.join("gpt.safetensors")).expect("exported");
+    let length = u64::from_le_bytes(exported[..8].try_into().expect("eight bytes")) as usize;
+    let header: serde_json::Value = serde_json::from_slice(&exported[8..8 + length]).expect("JSON");
+    let metadata = &header["__metadata__"];
+    assert_eq!(
+        (&metadata["heads"], &metadata["task"]),
+        (&"2".into(), &"gpt".into())
+    );
+    assert_eq!(metadata["characters"], " abcdr", "{metadata}");
     let picture = folder.join("losses.svg");
     let output = run(&["inspect", &gpt, &digits, "--plot", &picture]);
     assert!(output.status.success(), "{output:?}");
@@ -383,4 +399,8 @@ fn what_cannot_write_text() {
     assert_tells(&sample(&[&gpt]), &["other data"]);
     std::fs::remove_file(&data).expect("removable");
     assert_tells(&sample(&[&gpt]), &["not on this machine", "--data"]);
+    // The parameters are exported all the same.
+    let output = run(&["export", &gpt, &folder.join("bare.safetensors")]);
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && told.contains("vocabulary"), "{told}");
 }

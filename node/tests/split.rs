@@ -220,9 +220,7 @@ fn two_spans_by_two_outlive_a_killed_holder_and_wait_for_who_has_what_is_missing
     for node in &mut nodes {
         node.wait("word of what is missing", |s| {
             let text = s.event["message"].as_str().unwrap_or_default();
-            s.at >= since
-                && text.contains("nobody who is here holds span")
-                && text.contains("of the model's 2")
+            s.at >= since && text.contains("no member here holds span") && text.contains("of the model's 2")
         });
     }
     let from: Vec<usize> = nodes.iter().map(Node::seen).collect();
@@ -418,7 +416,7 @@ fn a_run_goes_back_to_an_older_checkpoint_when_all_who_held_a_span_were_killed()
     for (node, _) in &mut nodes {
         node.wait("word of what is missing", |s| {
             let text = s.event["message"].as_str().unwrap_or_default();
-            s.at >= since && text.contains("nobody who is here holds span")
+            s.at >= since && text.contains("no member here holds span")
         });
     }
     // One of them comes back with its folder, when the others have waited long enough or before.

@@ -4,7 +4,7 @@ use annulus_shaders::kernel::reflect;
 
 /// A text that is wrong, and where.
 pub struct Planted {
-    /// What it is called.
+    /// Its name.
     pub name: &'static str,
     /// The text.
     pub text: String,

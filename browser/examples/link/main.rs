@@ -19,7 +19,7 @@ mod link {
     struct Order {
         /// Bytes that the tab is to send on the bulk lane.
         send: usize,
-        /// In frames of so many.
+        /// Bytes of each frame.
         frame: usize,
         /// Bytes that come on the bulk lane; once they are here, the tab says so on the control lane.
         expect: usize,

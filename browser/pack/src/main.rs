@@ -1,7 +1,7 @@
 //! Puts a page together: WASM that rustc made and the page's files become a folder that a node can serve.
 //!
 //! usage: `annulus-pack WASM FOLDER PAGE...`; files of a later PAGE replace those of the same name. `cargo xtask browser`
-//! calls it. It is no member of the workspace, so that what it depends on does not change what the product is compiled with.
+//! calls it. It is not a member of the workspace, so that its dependencies do not change how the product is compiled.
 
 use flate2::{Compression, write::GzEncoder};
 use std::io::{self, Write};

@@ -1,48 +1,70 @@
-//! Amounts as they are typed: parts, times and sizes.
+//! Amounts as they are typed: fractions, times and sizes. An error says what to write.
 
 use std::time::Duration;
 
-/// How many times.
+/// A factor, at least 1.
 pub fn times(text: &str) -> Result<f64, String> {
     let times = text.parse().ok().filter(|times| (1.0..=1e6).contains(times));
-    times.ok_or_else(|| "write a number from 1 on".into())
+    times.ok_or_else(|| "write a number, at least 1".into())
 }
 
-/// A time as a number of milliseconds.
+/// A number above 0.
+pub fn positive(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|x: &f64| x.is_finite() && *x > 0.0);
+    number.ok_or_else(|| "write a number above 0".into())
+}
+
+/// A time in milliseconds.
 pub fn milliseconds(text: &str) -> Result<Duration, String> {
     let ms = text.parse().ok().filter(|ms| (0.001..=1e6).contains(ms));
-    let ms: f64 = ms.ok_or("write a number of milliseconds, such as 170")?;
+    let ms: f64 = ms.ok_or("write a number of milliseconds between 0.001 and 1000000, such as 170")?;
     Ok(Duration::from_secs_f64(ms / 1e3))
 }
 
-/// A part of the time.
-pub fn power(text: &str) -> Result<f64, String> {
-    let part = text.parse().ok().filter(|part| *part >= 0.01 && *part <= 1.0);
-    part.ok_or_else(|| {
-        format!("{text:?} is no part of the time: write 0.3 for three tenths; 0.01 is the least, 1 is all")
-    })
+/// A time with its unit, at least a second, in seconds.
+pub fn seconds(text: &str) -> Result<u64, String> {
+    let unit = match text.chars().last() {
+        Some('s') => 1,
+        Some('m') => 60,
+        Some('h') => 3600,
+        Some('d') => 24 * 3600,
+        Some('w') => 7 * 24 * 3600,
+        _ => 0,
+    };
+    let number = text.get(..text.len().saturating_sub(1));
+    let number = number.and_then(|number| number.parse::<u64>().ok());
+    let seconds = number.and_then(|number| number.checked_mul(unit));
+    let seconds = seconds.filter(|seconds| *seconds > 0);
+    seconds.ok_or_else(|| "write a time of at least a second, as 90s, 30m, 12h, 7d or 4w".into())
 }
 
-/// A size in bytes.
+/// A fraction of the time.
+pub fn power(text: &str) -> Result<f64, String> {
+    let part = text.parse().ok().filter(|part| (0.01..=1.0).contains(part));
+    part.ok_or_else(|| "write a fraction between 0.01 and 1, such as 0.3".into())
+}
+
+/// A size in bytes, with the units that people write: 380M, 4G and 4GB are powers of ten, 1.5Gi and 1.5GiB of two.
 pub fn bytes(text: &str) -> Result<u64, String> {
     let at = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
     let (number, unit) = text.split_at(at);
-    let unit = match unit.to_ascii_lowercase().as_str() {
-        "mb" => 1e6,
-        "gb" => 1e9,
-        "mib" => f64::from(1 << 20),
-        "gib" => f64::from(1 << 30),
+    let unit = unit.to_ascii_lowercase();
+    let unit = match unit.strip_suffix('b').unwrap_or(&unit) {
+        "k" => 1e3,
+        "m" => 1e6,
+        "g" => 1e9,
+        "t" => 1e12,
+        "ki" => f64::from(1 << 10),
+        "mi" => f64::from(1 << 20),
+        "gi" => f64::from(1 << 30),
+        "ti" => f64::from(1 << 20) * f64::from(1 << 20),
         _ => f64::NAN,
     };
-    let all = number
-        .trim()
-        .parse()
-        .map_or(f64::NAN, |number: f64| number * unit);
+    let number = number.trim().parse().unwrap_or(f64::NAN);
+    let all = number * unit;
     match (1.0..1e15).contains(&all) {
         true => Ok(all as u64),
-        false => Err(format!(
-            "{text:?} is no size: write it as 800MB, 4GB, 512MiB or 1.5GiB"
-        )),
+        false => Err("write a size with its unit, such as 800M, 4G or 1.5Gi".into()),
     }
 }
 
@@ -51,28 +73,48 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_have_a_unit() {
+    fn sizes_are_taken_as_people_write_them() {
         for (text, count) in [
             ("800MB", 800_000_000),
+            ("380M", 380_000_000),
+            ("4g", 4_000_000_000),
             ("1.5gb", 1_500_000_000),
             ("2 GiB", 2 << 30),
+            ("1.5Gi", 3 << 29),
             ("1MiB", 1 << 20),
+            ("64k", 64_000),
+            ("1TiB", 1 << 40),
         ] {
             assert_eq!(bytes(text), Ok(count), "{text}");
         }
-        for bad in ["", "4", "GB", "-1GB", "0GB", "4XB", "1e9GB", "nanGB", "4 G B"] {
-            assert!(bytes(bad).is_err(), "{bad}");
+        for bad in [
+            "", "4", "GB", "-1GB", "0GB", "4XB", "1e9GB", "nanGB", "4 G B", "4B", "4Gbit",
+        ] {
+            let error = bytes(bad).unwrap_err();
+            assert!(error.contains("800M"), "{bad}");
         }
     }
 
     #[test]
-    fn parts_and_times_have_bounds() {
+    fn times_are_read_with_their_units() {
+        assert_eq!(seconds("90s"), Ok(90));
+        assert_eq!(seconds("7d"), Ok(7 * 86_400));
+        for wrong in ["", "d", "7", "7 d", "-1d", "0h", "7y", "99999999999999999w", "7ä"] {
+            assert!(seconds(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn fractions_and_factors_have_bounds() {
         assert_eq!((power("0.3"), times("2.5")), (Ok(0.3), Ok(2.5)));
         for bad in ["0", "0.009", "1.1", "-1", "x", "NaN"] {
             assert!(power(bad).is_err(), "{bad}");
         }
         for bad in ["0.9", "1e7", "x", "NaN"] {
             assert!(times(bad).is_err(), "{bad}");
+        }
+        for bad in ["0", "-1", "inf", "x"] {
+            assert!(positive(bad).is_err(), "{bad}");
         }
     }
 }

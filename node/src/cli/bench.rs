@@ -27,12 +27,12 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 /// Measure this machine and network: the all-reduce, a newcomer's cost, memory, a training step.
 ///
-/// Starts synthetic peers: real protocol, real links, made-up gradients. Nothing is written to disk. For good numbers
-/// let nothing else run.
+/// Starts synthetic peers with the real protocol, real links and invented gradients. Nothing is written to disk. Stop other
+/// programs first for good numbers.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// What to measure.
+    /// The measurement.
     #[command(subcommand)]
     pub what: What,
 }
@@ -51,42 +51,42 @@ Examples:
   annulus bench learning --task gpt --members 4 --until 2.2 batch=48 lr=4e-3 local_steps=4
 ";
 
-/// What can be measured.
+/// The measurements.
 #[derive(Debug, Subcommand)]
 pub enum What {
-    /// How fast members sum a vector, against what the machine or network can do at best.
+    /// Time to sum a vector over the members, against the best that the machine or network can do.
     ///
     /// All members begin at the same moment by the clock; a round ends when the slowest member has the last piece.
-    /// On several hosts (--listen on one, --join on the others) clocks must agree to a small part of a round's time.
+    /// On several hosts (--listen on one, --join on the others) the clocks must agree to a small fraction of a round.
     Allreduce(Allreduce),
-    /// How long rounds get while a newcomer joins.
+    /// Length of rounds while a newcomer joins.
     Join(Join),
-    /// How much memory peers hold over many rounds, and while a newcomer joins.
+    /// Memory of peers over many rounds, and while a newcomer joins.
     Memory(Memory),
-    /// How long a training step takes, beside the same model of Burn's own layers.
+    /// Time of a training step, compared with the same model made of Burn's own layers.
     ///
-    /// Burn's side is the program annulus-stock, which `cargo build --release` puts beside this one; with Burn's fusion
-    /// and tuning it is built apart: `cargo build --release -p annulus-stock --features tuned --target-dir
-    /// target/tuned`, then --stock target/tuned/release/annulus-stock.
+    /// Burn's side is the program annulus-stock, which `cargo build --release` puts beside this one. To compare with Burn's fusion
+    /// and autotune, run `cargo build --release -p annulus-stock --features tuned --target-dir target/tuned`, then add
+    /// --stock target/tuned/release/annulus-stock.
     Step(Step),
-    /// How long each operation takes on a device, beside Burn's own, and what share of the device's best that is.
+    /// Time of each operation on a device, compared with Burn's own, and its share of the device's best.
     ///
     /// The best is a copy of 1 GiB and a product of 4,096 x 4,096 matrices; on a software adapter 16 MiB and 512 x 512.
     Device(Kernels),
-    /// How many batches a loss takes, with the settings of a run of so many members.
+    /// Batches that a run needs to reach a loss, by its settings and members.
     ///
-    /// One process plays all members, without links, so that it takes as long as all of their computing; what they would come
-    /// to is the same bit for bit.
+    /// One process plays all members without links, so it takes as long as all of them together. The result is the same as that of
+    /// real members, bit for bit.
     Learning(learning::Args),
-    /// What a model costs as a pipeline of processes: memory, time and bytes by span, against the bound of 1F1B.
+    /// Cost of a model as a pipeline of processes: memory, time and bytes of each span, against the bound of 1F1B.
     ///
-    /// Measures each step of the model by itself, splits them into spans that fit, and trains some rounds.
+    /// Measures each step of the model by itself, splits the steps into spans that fit, and trains some rounds.
     Stages(stages::Args),
-    /// Whether it pays to train together behind given lines: one alone, several that sum every batch, and several that
+    /// Whether training together pays off behind slow lines: one peer alone, several that sum every batch, and several that
     /// exchange as often as the lines allow.
     ///
-    /// Runs the three one after the other on this machine, with lines and slow devices that are acted. For lines of a real
-    /// network say --line as they are measured there, and as many milliseconds as a sample takes there.
+    /// Runs the three one after the other on this machine, with emulated lines and slow devices. To predict a real network, give
+    /// its measured line with --line, and the milliseconds that a sample takes there with --sample-at-least.
     Wan(wan::Args),
     /// One stage of a pipeline, as `bench stages` starts it.
     #[command(hide = true)]
@@ -108,7 +108,7 @@ pub struct Vector {
     /// Bytes of the parameters in KiB, for short vectors.
     #[arg(long, conflicts_with = "mib", value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
     pub kib: Option<u64>,
-    /// How numbers travel: f32, f16, int8 or int4.
+    /// Number format on the wire: f32, f16, int8 or int4.
     #[arg(long, default_value = "f32")]
     pub codec: Codec,
     /// Elements in one piece.
@@ -139,7 +139,7 @@ pub struct Allreduce {
     /// The vector.
     #[command(flatten)]
     pub vector: Vector,
-    /// Who sends to whom: ring or direct.
+    /// Topology: ring or direct.
     #[arg(long, default_value = "ring")]
     pub topology: Topology,
     /// Rounds to measure.
@@ -148,11 +148,11 @@ pub struct Allreduce {
     /// Be one member of several hosts: listen here and, without --join, print a ticket and wait for the others.
     #[arg(long, value_name = "HOST:PORT")]
     pub listen: Option<String>,
-    /// Be one member of several hosts: join with the ticket that the first has printed, as `annulus join`
-    /// takes it. All else is as said there.
+    /// Be one member of several hosts: join with the ticket that the first host printed, given as to `annulus join`. The other
+    /// settings are those of the first host.
     #[arg(long, value_name = "TICKET")]
     pub join: Option<String>,
-    /// What each host can send, in Mbit/s, to print how much of it was reached.
+    /// Rate of each host's line in Mbit/s, to print how much of it was reached.
     #[arg(long, value_name = "MBIT")]
     pub rate_mbit: Option<f64>,
 }
@@ -172,7 +172,7 @@ pub struct Join {
     /// Members that keep each part of them, under the direct plan (default: all keep all, in a ring).
     #[arg(long)]
     pub copies: Option<std::num::NonZeroU16>,
-    /// How long a contribution takes, in ms; it sleeps.
+    /// Milliseconds that a contribution takes (it sleeps).
     #[arg(long, default_value_t = 300)]
     pub compute_ms: u64,
     /// Rounds before the newcomer comes, and after it is a member.
@@ -198,7 +198,7 @@ pub struct Memory {
     /// Members that keep each part of them, under the direct plan (default: all keep all).
     #[arg(long)]
     pub copies: Option<std::num::NonZeroU16>,
-    /// Who sends to whom where all keep all: ring or direct.
+    /// Topology if every member keeps all of the state: ring or direct.
     #[arg(long, default_value = "ring", conflicts_with = "copies")]
     pub topology: Topology,
     /// Rounds with a vector of 4 KiB.

@@ -3,6 +3,7 @@
 
 use super::human;
 use super::terminal::{Color, Style};
+use crate::printable::printable_line;
 
 /// The grid.
 #[derive(Clone, Debug)]
@@ -44,7 +45,7 @@ impl Canvas {
 
     /// Writes text from a cell on; what lies outside is cut off.
     pub fn text(&mut self, x: i64, y: i64, text: &str, color: Color) {
-        for (i, c) in text.chars().enumerate() {
+        for (i, c) in printable_line(text, usize::MAX).chars().enumerate() {
             if let Some(cell) = self.cell(x.saturating_add(i as i64), y) {
                 *cell = (c, color);
             }

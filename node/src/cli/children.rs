@@ -126,7 +126,7 @@ impl Children {
         let _ = self.children[index].wait();
     }
 
-    /// What to say when one has ended that should not have: the last that it said on standard error.
+    /// The error to show when a process ends that should not: its last lines on standard error.
     pub fn failure(&self, index: usize) -> Error {
         let text = fs::read_to_string(self.errors(index)).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();

@@ -1,6 +1,8 @@
 //! `annulus completions`: completion scripts.
 
 use super::error::Error;
+use super::parser::command;
+use crate::task_factory::TaskFactory;
 use clap_complete::Shell;
 use std::io::{self, Write};
 
@@ -21,15 +23,15 @@ Examples:
 ";
 
 /// Prints the shell's script.
-pub fn run(args: Args) -> Result<(), Error> {
+pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<(), Error> {
     io::stdout()
-        .write_all(&script(args.shell))
+        .write_all(&script(args.shell, tasks))
         .map_err(|e| Error::failed(format!("cannot write the script to standard output: {e}")))
 }
 
 /// The script of a shell.
-pub fn script(shell: Shell) -> Vec<u8> {
+pub fn script(shell: Shell, tasks: &[TaskFactory]) -> Vec<u8> {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut super::command(), "annulus", &mut script);
+    clap_complete::generate(shell, &mut command(tasks), "annulus", &mut script);
     script
 }

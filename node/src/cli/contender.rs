@@ -6,7 +6,7 @@ use crate::events::Event;
 use crate::view::{Logs, RunView};
 use std::collections::VecDeque;
 
-/// A point of a curve is the median of so many evaluations: single ones are noise.
+/// Evaluations whose median is a point of a curve: a single one is noise.
 const MEDIAN_OF: usize = 3;
 
 /// Rounds for which an evaluation may still come.
@@ -60,7 +60,7 @@ pub struct Curve {
 }
 
 impl Curve {
-    /// A round of a run of so many.
+    /// A round of a run with this number of members.
     fn take(&mut self, view: &RunView, members: usize, now_ms: u64) {
         let Some(round) = view.round.as_ref().filter(|round| round.members.len() == members) else {
             return;

@@ -18,16 +18,16 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, U
 use std::num::NonZeroU16;
 use std::time::{Duration, Instant};
 
-/// Look at this machine: adapters and whether they take the kernels, processor, memory, ports, clock.
+/// Check this machine: graphics adapters and kernels, processor, memory, ports, clock.
 ///
-/// Ends with exit code 0 if the machine can take part in a run; a missing graphics adapter does not prevent that.
+/// The exit code is 0 if the machine can take part in a run. It can without a graphics adapter.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// The port to look at, UDP and TCP; 0 takes any free one.
+    /// The port to check, UDP and TCP; 0 takes any free one.
     #[arg(long, default_value_t = 0)]
     pub port: u16,
-    /// Ask no router whether it would pass a port on.
+    /// Do not ask the router to forward a port (PCP, NAT-PMP, UPnP).
     #[arg(long)]
     pub no_port_mapping: bool,
     /// Write one JSON object instead of text.
@@ -49,7 +49,7 @@ pub struct Finding {
     pub name: &'static str,
     /// How it stands.
     pub verdict: Verdict,
-    /// What was found, and what to do if it is not well.
+    /// The finding, and what to do if it is not good.
     pub text: String,
 }
 
@@ -103,7 +103,7 @@ pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<(), Error> {
             &(serde_json::to_string(&report).expect("a report is plain data with text keys") + "\n"),
         );
     } else {
-        output::print(&tell(&report, Style::of_stdout()));
+        output::paint(&tell(&report, Style::of_stdout()));
     }
     match bad {
         0 => Ok(()),

@@ -2,6 +2,7 @@
 
 use super::exit::Exit;
 use crate::participant::error::Error as ParticipantError;
+use crate::printable::printable;
 use std::fmt;
 
 /// Why something could not be done, in words that say what to do.
@@ -44,35 +45,6 @@ impl Error {
         Self::from(Box::new(error) as Failure)
     }
 
-    /// An error of the argument parser, in this program's form.
-    pub fn of_parser(error: &clap::Error) -> Self {
-        let text = error.render().to_string();
-        let text = text.strip_prefix("error: ").unwrap_or(&text);
-        let text = &text.replace("\n\n  tip: ", "; ");
-        let end = text
-            .find("\nUsage:")
-            .or_else(|| text.find("\nFor more information"));
-        let told: Vec<&str> = text[..end.unwrap_or(text.len())].split_whitespace().collect();
-        // The usage line names the command that was meant.
-        let words = text
-            .split("Usage: ")
-            .nth(1)
-            .unwrap_or_default()
-            .split_whitespace();
-        let command: Vec<&str> = words
-            .take_while(|w| w.chars().all(|c| c.is_ascii_lowercase() || c == '-') && !w.starts_with('-'))
-            .collect();
-        let command = if command.is_empty() {
-            "annulus".into()
-        } else {
-            command.join(" ")
-        };
-        Self::usage(format!(
-            "{}. See `{command} --help`.",
-            told.join(" ").trim_end_matches('.')
-        ))
-    }
-
     /// How the process ends for it.
     pub fn exit(&self) -> Exit {
         self.exit
@@ -80,7 +52,7 @@ impl Error {
 
     /// The paragraph, wrapped to a width.
     pub fn render(&self, width: usize) -> String {
-        wrap(&format!("error: {}", self.text), width)
+        wrap(&format!("error: {}", printable(&self.text)), width)
     }
 }
 

@@ -1,4 +1,4 @@
-//! `annulus eval`: how good a run's newest checkpoint is.
+//! `annulus eval`: the quality of a run's newest checkpoint.
 
 use super::amounts;
 use super::error::Error;
@@ -15,17 +15,17 @@ use std::path::PathBuf;
 pub struct Args {
     /// The run's folder.
     pub dir: PathBuf,
-    /// Where the model was split over the run's members: another member's folder. May be given more than once.
+    /// If the model is split: another member's folder. Can be given more than once.
     #[arg(long, value_name = "DIR")]
     pub with: Vec<PathBuf>,
-    /// Data, if it is no longer where the run was started with it.
+    /// The run's data, if it has moved since the run was started.
     #[arg(long, value_name = "PATH")]
     pub data: Option<PathBuf>,
     /// Where to compute: auto, cpu, gpu or gpu:N.
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     pub device: String,
-    /// Where the model was split over the run's members: the most memory to take, such as 3GB or 400MB. Steps of the model that have
-    /// no room together are computed one after the other.
+    /// If the model is split: the most memory to take, such as 3G or 400M. Steps that do not fit together are computed one after the
+    /// other.
     #[arg(long, value_name = "SIZE", value_parser = amounts::bytes)]
     pub memory: Option<u64>,
     /// Print one JSON object.
@@ -39,7 +39,7 @@ Examples:
   annulus eval runs/digits --data mnist/ --json
 ";
 
-/// Prints how good the newest checkpoint is.
+/// Prints the quality of the newest checkpoint.
 pub fn run(args: &Args, tasks: &[TaskFactory]) -> Result<(), Error> {
     let given = Means {
         data: args.data.as_deref(),

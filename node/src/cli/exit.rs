@@ -23,7 +23,7 @@ pub enum Exit {
 }
 
 impl Exit {
-    /// What the code says, as the documentation has it.
+    /// The meaning of each code, as the documentation has it.
     pub const ALL: [(Self, &str); 6] = [
         (
             Self::Done,

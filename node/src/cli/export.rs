@@ -4,21 +4,28 @@ use super::error::Error;
 use super::human;
 use super::output;
 use crate::offline::export::export;
-use crate::offline::warn;
+use crate::offline::{note_round, warn};
+use crate::task_factory::TaskFactory;
 use std::path::PathBuf;
 
 /// Write the parameters of a run's newest checkpoint as one safetensors file.
+///
+/// The file's metadata holds the model's sizes and, for `gpt`, the characters in the order of their tokens. docs/training.md explains
+/// names and layout.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     /// The run's folder.
     pub dir: PathBuf,
-    /// The file to write, replaced if it is there.
+    /// The file to write. An existing file is replaced.
     #[arg(value_name = "FILE.safetensors")]
     pub file: PathBuf,
-    /// Where the model was split over the run's members: another member's folder. May be given more than once.
+    /// If the model is split: another member's folder. Can be given more than once.
     #[arg(long, value_name = "DIR")]
     pub with: Vec<PathBuf>,
+    /// The run's data, if the metadata needs it (`gpt` with vocabulary=characters does) and it is not found here.
+    #[arg(long, value_name = "PATH")]
+    pub data: Option<PathBuf>,
 }
 
 const EXAMPLES: &str = "\
@@ -27,10 +34,11 @@ Examples:
   annulus export member1 gpt.safetensors --with member2 --with member3
 ";
 
-/// Writes the file and says what is in it.
-pub fn run(args: &Args) -> Result<(), Error> {
-    let done = export(&args.dir, &args.with, &args.file).map_err(Error::of)?;
+/// Writes the file and prints its contents in short.
+pub fn run(args: &Args, tasks: &[TaskFactory]) -> Result<(), Error> {
+    let done = export((&args.dir, &args.with), args.data.as_deref(), tasks, &args.file).map_err(Error::of)?;
     warn(&done.warnings);
+    note_round(done.round);
     output::print(&format!(
         "{}: {} parameters in {} after round {}, state {}\n",
         args.file.display(),

@@ -61,7 +61,7 @@ pub fn grouped(value: u64) -> String {
     text
 }
 
-/// A share of one as a percentage with so many decimals: `97.3 %`.
+/// A fraction as a percentage with this number of decimals: `97.3 %`.
 pub fn percent(share: f64, decimals: usize) -> String {
     if share.is_finite() {
         format!("{:.decimals$} %", share * 100.0)

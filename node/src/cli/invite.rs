@@ -1,30 +1,31 @@
 //! `annulus invite`: a ticket for somebody else, made from that of a run's folder.
 
+use super::amounts::seconds;
 use super::error::Error;
-use super::output::unix_ms;
+use super::output::{self, unix_ms};
 use crate::net::ticket::Ticket;
 use crate::participant::right::Right;
+use crate::store::run_dir::CheckpointError;
 use annulus_core::invitation::{MAX_USES, Role};
 use std::path::{Path, PathBuf};
 
 /// Make a ticket for somebody else.
 ///
-/// It allows no more, lasts no longer and lets in no more than the ticket by which this folder's peer takes part; whoever
-/// founded the run may allow all. Give each one a ticket of their own: what one of them does wrong binds the others not, and
-/// it can be taken back alone (`annulus revoke`).
+/// A ticket can never grant more rights, time or uses than your own; the founder of a run can grant all. Give each person a ticket
+/// of their own: you can take it back alone (`annulus revoke`), and a fault of one person then does not affect the others.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     /// The run's folder.
     pub dir: PathBuf,
-    /// What it lets do: watch (follow the run), contribute (compute and sum with the others) or member (besides let others
-    /// in, invite them, and keep the run when all others are gone).
+    /// What its holder may do: watch (follow the run), contribute (compute and sum with the others) or member (also let others in,
+    /// invite them, and keep the run going when all others are gone).
     #[arg(long, default_value_t = Role::Contribute)]
     pub role: Role,
-    /// For how long it lets somebody in: 30m, 12h, 7d or 4w. Who is in by then stays.
+    /// How long it can be used to join: 30m, 12h, 7d or 4w. Peers that joined by then stay.
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     pub expires: Option<u64>,
-    /// How many peers it lets in. One that comes back is let in again.
+    /// How many peers can join with it. A peer that comes back does not count again.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_USES)))]
     pub uses: Option<u32>,
 }
@@ -36,9 +37,9 @@ Examples:
   annulus invite runs/digits --role watch > ticket
 ";
 
-/// Prints a ticket that allows what was asked for.
+/// Prints the ticket.
 pub fn run(args: &Args) -> Result<(), Error> {
-    println!("{}", ticket(args, unix_ms() / 1000)?);
+    output::print(&format!("{}\n", ticket(args, unix_ms() / 1000)?));
     Ok(())
 }
 
@@ -48,8 +49,7 @@ fn ticket(args: &Args, now_s: u64) -> Result<Ticket, Error> {
     let invitation = right.invitation();
     if invitation.chain.has_expired(now_s) {
         return Err(Error::failed(
-            "the ticket of this folder has expired, and so would each that is made from it: ask a member of the run for a \
-             new one",
+            "the ticket of this folder has expired, so it can make no others: ask a member of the run for a new one",
         ));
     }
     let until_s = args.expires.map(|seconds| now_s.saturating_add(seconds));
@@ -61,32 +61,17 @@ fn ticket(args: &Args, now_s: u64) -> Result<Ticket, Error> {
     })
 }
 
-/// What a folder may do.
+/// The right to take part that lies in a folder.
 pub(super) fn right_in(dir: &Path) -> Result<Right, Error> {
+    if !dir.is_dir() {
+        return Err(Error::of(CheckpointError::NoRun(dir.to_path_buf())));
+    }
     Right::of_folder(dir).ok_or_else(|| {
         let dir = dir.display();
-        Error::failed(format!("{dir} holds no ticket of a run: name a run's folder"))
+        Error::failed(format!(
+            "the folder {dir} holds no ticket of a run: name the folder of one"
+        ))
     })
-}
-
-/// A time such as 30m, 12h, 7d or 4w, in seconds.
-pub(super) fn seconds(text: &str) -> Result<u64, String> {
-    let wrong = || format!("{text:?} is no time: write it as 90s, 30m, 12h, 7d or 4w");
-    let unit = text.chars().last().and_then(|unit| match unit {
-        's' => Some(1),
-        'm' => Some(60),
-        'h' => Some(3600),
-        'd' => Some(24 * 3600),
-        'w' => Some(7 * 24 * 3600),
-        _ => None,
-    });
-    let number = text
-        .get(..text.len().saturating_sub(1))
-        .and_then(|number| number.parse::<u64>().ok());
-    let seconds = number
-        .zip(unit)
-        .and_then(|(number, unit)| number.checked_mul(unit));
-    seconds.filter(|seconds| *seconds > 0).ok_or_else(wrong)
 }
 
 #[cfg(test)]
@@ -96,15 +81,6 @@ mod tests {
     use crate::testing::Scratch;
     use annulus_core::RunId;
     use annulus_core::invitation::Root;
-
-    #[test]
-    fn times_are_read_with_their_units() {
-        assert_eq!(seconds("90s"), Ok(90));
-        assert_eq!(seconds("7d"), Ok(7 * 86_400));
-        for wrong in ["", "d", "7", "7 d", "-1d", "0h", "7y", "99999999999999999w", "7ä"] {
-            assert!(seconds(wrong).is_err(), "{wrong}");
-        }
-    }
 
     #[test]
     fn a_ticket_is_no_wider_than_the_folders() {

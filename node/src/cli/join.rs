@@ -18,24 +18,23 @@ use std::path::PathBuf;
 
 /// Take part in a run.
 ///
-/// Any member's ticket will do. Without one, the runs that are told of on this network are listed, and the code that a member
-/// of one shows lets in; a run that this machine took part in before needs none. Data that the run learns from and that is not
-/// here is fetched from the members, and kept in the user's cache folder for the next time. The run goes on while this peer
-/// catches up; it enters at the end of a round. Ctrl-C leaves after the current round; the others go on. The same command once
-/// more goes on from what is in this peer's folder, as `annulus resume` does.
+/// Use any member's ticket. Without a ticket, the runs announced on this network are listed, and the code that a member shows lets
+/// you in; a run that this machine took part in before needs no code. If the run's data is not here, members send it, and it is
+/// kept in your cache folder. The run goes on while this peer catches up and enters at the end of a round. Ctrl-C leaves after the
+/// current round. Run the same command again to go on from this peer's folder, as `annulus resume` does.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// What a member of the run printed; @FILE: it is in that file; -: it comes on standard input. Others on this machine can
-    /// read what a program was started with, but not those. Without it, runs on this network are looked for.
+    /// The ticket that a member printed. @FILE reads it from a file and - from standard input, so that other users of this machine
+    /// do not see it in the list of processes. Without a ticket, join looks for runs on this network.
     pub ticket: Option<String>,
-    /// Without a ticket: the run, as it is listed, or what it trains. Needed where there is nobody to ask and more than one.
+    /// Without a ticket: the run, by its name in the list or by its task. Needed if there are several runs and no terminal.
     #[arg(long, value_name = "NAME")]
     pub run: Option<String>,
-    /// Without a ticket: the code that a member shows, as 12-345-678; @FILE and - as for a ticket.
+    /// Without a ticket: the code that a member shows, such as 12-345-678; @FILE and - as for a ticket.
     #[arg(long)]
     pub code: Option<String>,
-    /// What concerns this peer alone.
+    /// Options of this peer.
     #[command(flatten)]
     pub local: LocalArgs,
     /// Settings of this peer: eval_every, checkpoint_every and keep, as in `annulus train --help`.
@@ -54,12 +53,12 @@ Examples:
   annulus join TICKET --device cpu --listen 127.0.0.1:0 --log-format json checkpoint_every=100
 ";
 
-/// By what it comes to a run.
+/// How it comes to a run.
 #[derive(Clone, Debug, PartialEq)]
 pub enum By {
     /// This ticket.
     Ticket(String),
-    /// Whatever it finds on this network.
+    /// As it finds runs on this network.
     Network(Wanted),
 }
 
@@ -67,7 +66,7 @@ pub enum By {
 pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<Exit, Error> {
     let (by, settings) = read(&args, tasks)?;
     let (ticket, out) = match by {
-        By::Ticket(ticket) => (ticket, None),
+        By::Ticket(ticket) => (ticket::parse(&ticket)?.to_string(), None),
         By::Network(wanted) => {
             let chosen = nearby::choose(&wanted, args.local.out.as_deref())?;
             (chosen.ticket.to_string(), chosen.folder)
@@ -80,7 +79,7 @@ pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<Exit, Error> {
     Ok(Exit::of(ending))
 }
 
-/// What the arguments mean, before anybody is asked.
+/// The meaning of the arguments, before the network is asked.
 pub fn read(args: &Args, tasks: &[TaskFactory]) -> Result<(By, Settings), Error> {
     // Settings alone stand where a ticket would.
     let is_setting = |text: &&String| KEYS.iter().any(|key| text.starts_with(&format!("{}=", key.name)));
@@ -89,14 +88,14 @@ pub fn read(args: &Args, tasks: &[TaskFactory]) -> Result<(By, Settings), Error>
     let settings = settings::read(None, &keys, None, tasks)?;
     if let Some(key) = settings.of_run {
         return Err(Error::usage(format!(
-            "`{key}` is the same on all peers of a run and cannot be chosen when joining: leave it out"
+            "`{key}` is the same on all peers of a run, and fixed when it begins: leave it out"
         )));
     }
     let ticket = args.ticket.as_ref().filter(|text| !is_setting(text));
     let by = match ticket {
         Some(_) if args.code.is_some() || args.run.is_some() => {
             return Err(Error::usage(
-                "a ticket says which run it is, and needs no code: leave out --run and --code, or the ticket",
+                "a ticket names its run and needs no code: leave out --run and --code, or the ticket",
             ));
         }
         Some(ticket) => By::Ticket(ticket::read(ticket)?),

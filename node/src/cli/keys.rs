@@ -1,5 +1,8 @@
 //! The names of all settings: the one table behind parser, help and error messages.
 
+use super::error::wrap;
+use super::terminal;
+use crate::task_factory::TaskFactory;
 use std::fmt::Write as _;
 
 /// A setting.
@@ -7,158 +10,170 @@ use std::fmt::Write as _;
 pub struct Key {
     /// Its name.
     pub name: &'static str,
-    /// What to write after the `=`.
+    /// The form of its value.
     pub value: &'static str,
-    /// What it does, and what happens without it.
+    /// Its effect.
     pub about: &'static str,
+    /// Its default, unless the task has another. Empty if there is none.
+    default: &'static str,
     /// Whether it concerns one peer alone. Others are the run's own, equal on all peers and fixed at its start.
     pub local: bool,
 }
 
 /// All settings that do not belong to a task.
 pub const KEYS: &[Key] = &[
-    key("epochs", "N", "end after N passes over the data (default 5)"),
-    key(
-        "rounds",
-        "N",
-        "end after the samples of N batches, instead of epochs",
-    ),
-    key("batch", "N", "samples per step, over all peers (default 64)"),
+    key("epochs", "N", "end after N passes over the data", "5"),
+    key("rounds", "N", "end after N batches, instead of epochs", ""),
+    key("batch", "N", "samples per step, over all peers", "64"),
     key(
         "micro_batch",
         "N",
-        "samples that a device works on at once (default: its whole share)",
+        "samples that a device works on at once",
+        "its whole share of a batch; with split 1",
     ),
-    key("lr", "X", "learning rate (default 1e-3)"),
+    key("lr", "X", "learning rate", "1e-3"),
     key(
         "schedule",
         "constant|warmup|cosine",
-        "the learning rate over the batches (default constant)",
+        "how the learning rate changes over the run",
+        "constant",
     ),
     key(
         "warmup",
         "N",
-        "batches over which the learning rate rises at first (default 0)",
+        "batches over which the learning rate rises at the start",
+        "0",
     ),
     key(
         "optimizer",
         "sgd|momentum|nesterov|rmsprop|adam|adamw",
-        "the optimizer (default adam)",
+        "the optimizer",
+        "adam",
     ),
-    key(
-        "momentum",
-        "X",
-        "momentum of sgd and its kin (default 0.9 where it applies)",
-    ),
-    key("weight_decay", "X", "weight decay (default 0, adamw 0.01)"),
-    key("beta1", "X", "of adam and adamw (default 0.9)"),
-    key("beta2", "X", "of adam and adamw (default 0.999)"),
-    key("alpha", "X", "of rmsprop (default 0.99)"),
-    key("eps", "X", "of rmsprop, adam and adamw (default 1e-8)"),
+    key("momentum", "X", "momentum of sgd, momentum and nesterov", "0.9"),
+    key("weight_decay", "X", "weight decay", "0, adamw 0.01"),
+    key("beta1", "X", "of adam and adamw", "0.9"),
+    key("beta2", "X", "of adam and adamw", "0.999"),
+    key("alpha", "X", "of rmsprop", "0.99"),
+    key("eps", "X", "of rmsprop, adam and adamw", "1e-8"),
     key(
         "moments",
         "f32|8bit",
-        "how the optimizer's vectors are kept: 8bit takes a quarter of the memory, and of what newcomers fetch of them \
-         (default f32; not with local steps)",
+        "how the optimizer state is kept: 8bit takes a quarter of the memory, and newcomers fetch a quarter; not with local steps",
+        "f32",
     ),
     key(
         "copies",
         "N",
-        "peers that keep each part of the optimizer's vectors, as ZeRO-1 shards them: less memory for each, the more peers \
-         there are (default: each keeps all; not with local steps, overlap or topology=ring)",
+        "shard the optimizer state as ZeRO-1 does, with N peers holding each shard; not with local steps, overlap or topology=ring",
+        "every peer holds all of it",
     ),
     key(
         "split",
         "off|auto|N|A+B+..",
-        "cut the model into spans of its steps, each held by some of the peers, for models larger than a machine: auto makes as \
-         few as fit the memory of whoever begins the run, N so many, 4+3+3 three of so many steps, as `annulus plan` says (default off; micro_batch is then what of a batch goes \
-         through the spans at once, 1 if it is not given)",
+        "for a model larger than a machine: cut it into spans of layers, each held by some peers. auto cuts as few spans as fit \
+         the founder's memory, N cuts N, 4+3+3 cuts three of 4, 3 and 3 steps, as `annulus plan` suggests",
+        "off",
     ),
     key(
         "boundary",
         "f32|f16|int8",
-        "with split: how activations travel from span to span (default f32)",
+        "with split: number format of activations between spans",
+        "f32",
     ),
     key(
         "lanes",
         "N",
-        "with split: peers that can share the work of a span, each of which holds a sum of gradients (default 2)",
+        "with split: peers that can share the work of a span, each of which holds a sum of gradients",
+        "2",
     ),
-    key(
-        "clip",
-        "X",
-        "largest norm of the mean gradient (default: no limit)",
-    ),
+    key("clip", "X", "largest norm of the mean gradient", "no limit"),
     key(
         "local_steps",
         "N|auto",
-        "batches between two exchanges, for slow links: peers step on their own meanwhile (default 1: none; auto: as many as \
-         the links ask for)",
+        "for slow links: batches that each peer steps on its own between two exchanges; auto chooses as many as the links ask for",
+        "1, every batch is exchanged",
     ),
     key(
         "outer_lr",
         "X",
-        "with local steps: rate at which the mean of the peers' ways is taken (default 1)",
+        "with local steps: outer learning rate, applied to the averaged parameter delta",
+        "1",
     ),
     key(
         "outer_momentum",
         "X",
-        "with local steps: Nesterov momentum of that (default 0)",
+        "with local steps: Nesterov momentum of the outer step",
+        "0",
     ),
     key(
         "overlap",
         "on|off",
-        "compute for the next round while sums travel, for slow links (default on with local steps, else off: gradients \
-         would be one step late)",
+        "for slow links: compute the next round while sums travel. Without local steps, gradients are then one step late",
+        "on with local steps, else off",
     ),
     key(
         "codec",
         "f32|f16|int8|int4|sign",
-        "how numbers travel between peers (default f32; with local_steps=N int4, with local_steps=auto sign)",
+        "number format of what peers exchange",
+        "f32; with local_steps=N int4, with local_steps=auto sign",
     ),
     key(
         "topology",
         "auto|ring|direct",
-        "around the ring, or straight between any two: quick on slow links (default auto: whichever is measured to be faster)",
+        "all-reduce around a ring, or directly between peers, which is faster on slow links",
+        "auto, the one that is measured to be faster",
     ),
-    key("min_peers", "N", "wait while there are fewer members (default 1)"),
+    key("min_peers", "N", "wait while there are fewer members", "1"),
     key(
         "seed",
         "N",
-        "seed of initial parameters and order of samples (default 1)",
+        "seed of the initial parameters and of the order of samples",
+        "1",
     ),
-    local(
-        "eval_every",
-        "N",
-        "evaluate every N rounds (default 0: only at the end)",
-    ),
+    local("eval_every", "N", "evaluate every N rounds", "0, only at the end"),
     local(
         "checkpoint_every",
         "N",
-        "save every N rounds (default 1000; 0: only at the end)",
+        "save a checkpoint every N rounds, and every ten minutes if rounds are slow; 0: only at the end",
+        "1000",
     ),
-    local("keep", "N", "checkpoints to keep (default 3)"),
+    local("keep", "N", "checkpoints to keep", "3"),
 ];
 
-const fn key(name: &'static str, value: &'static str, about: &'static str) -> Key {
+const fn key(name: &'static str, value: &'static str, about: &'static str, default: &'static str) -> Key {
     Key {
         name,
         value,
         about,
+        default,
         local: false,
     }
 }
 
-const fn local(name: &'static str, value: &'static str, about: &'static str) -> Key {
+const fn local(name: &'static str, value: &'static str, about: &'static str, default: &'static str) -> Key {
     Key {
-        name,
-        value,
-        about,
         local: true,
+        ..key(name, value, about, default)
     }
 }
 
-/// What else people call some keys, for a better hint.
+impl Key {
+    /// Its default in a run of this task.
+    pub fn default_of(&self, task: &TaskFactory) -> &'static str {
+        let of = |name: &str| {
+            let mut settings = task.run_settings.iter().filter_map(|word| word.split_once('='));
+            settings.find(|(key, _)| *key == name).map(|(_, value)| value)
+        };
+        match self.name {
+            // Either says when a run ends.
+            "epochs" if of("rounds").is_some() => "",
+            name => of(name).unwrap_or(self.default),
+        }
+    }
+}
+
+/// Other names that people use for some keys.
 const ALIASES: &[(&str, &str)] = &[
     ("learning_rate", "lr"),
     ("batch_size", "batch"),
@@ -172,22 +187,75 @@ const ALIASES: &[(&str, &str)] = &[
     ("save_every", "checkpoint_every"),
 ];
 
-/// The table of keys as help text.
-pub fn help() -> String {
-    let left = |k: &Key| format!("{}={}", k.name, k.value);
-    let mut text = String::from("Settings:\n");
+/// The key of this name, or of one that people use for it.
+pub fn find(name: &str) -> Option<&'static Key> {
+    let alias = ALIASES.iter().find(|(alias, _)| *alias == name);
+    let name = alias.map_or(name, |(_, name)| name);
+    KEYS.iter().find(|key| key.name == name)
+}
+
+/// The table of keys as help text, with the defaults of each task, and each task's own.
+pub fn help(tasks: &[TaskFactory]) -> String {
+    let width = terminal::size().0.min(100);
+    let mut text =
+        String::from("Settings of every run, fixed when it begins, and of this peer (the last three):\n");
     for key in KEYS {
-        let left = left(key);
-        if left.len() <= 24 {
-            let _ = writeln!(text, "  {left:<24}  {}", key.about);
-        } else {
-            let _ = writeln!(text, "  {left}\n  {:<24}  {}", "", key.about);
+        let of = |task: &TaskFactory| key.default_of(task);
+        let usual = tasks.first().map_or(key.default, of);
+        let differs = tasks
+            .iter()
+            .filter(|task| of(task) != usual && !of(task).is_empty());
+        let others = differs.map(|task| format!("{}: {}", task.name, of(task)));
+        let usual = Some(format!("default: {usual}")).filter(|_| !usual.is_empty());
+        let defaults: Vec<String> = usual.into_iter().chain(others).collect();
+        let about = match defaults.is_empty() {
+            true => key.about.to_owned(),
+            false => format!("{} ({})", key.about, defaults.join("; ")),
+        };
+        entry(&mut text, &format!("{}={}", key.name, key.value), &about, width);
+    }
+    for task in tasks {
+        let defaults = task.settings();
+        if defaults.is_empty() {
+            continue;
+        }
+        let _ = writeln!(text, "\nSettings of the task {}:", task.name);
+        for (name, default) in &defaults {
+            let told = task
+                .help
+                .iter()
+                .find(|(key, _)| key.split('=').next() == Some(name));
+            let (left, about) = match told {
+                Some((key, about)) => ((*key).to_owned(), *about),
+                None => (format!("{name}=VALUE"), ""),
+            };
+            let default = default
+                .as_str()
+                .map_or_else(|| default.to_string(), str::to_owned);
+            let about = match default.as_str() {
+                "null" => about.to_owned(),
+                _ => format!("{about} (default: {default})"),
+            };
+            entry(&mut text, &left, about.trim_start(), width);
         }
     }
-    text.push_str(
-        "  task.KEY=VALUE            a setting of the task; without `task.` where no name clashes\n",
-    );
+    text.push_str("\nWrite task.KEY=VALUE where a setting of the task has the name of one of every run.\n");
     text
+}
+
+/// One line, or some that go on below where the first began.
+fn entry(text: &mut String, left: &str, about: &str, width: usize) {
+    const LEFT: usize = 24;
+    let lines = wrap(about, width.saturating_sub(LEFT + 4).max(20));
+    let mut lines = lines.lines();
+    let first = match left.len() <= LEFT {
+        true => lines.next().unwrap_or_default(),
+        false => "",
+    };
+    let _ = writeln!(text, "{}", format!("  {left:<LEFT$}  {first}").trim_end());
+    lines.for_each(|line| {
+        let _ = writeln!(text, "  {:<LEFT$}  {line}", "");
+    });
 }
 
 /// The end of a message on an unknown name: which known one is nearest.

@@ -8,7 +8,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, fmt, registry};
 
-/// What is to be traced.
+/// A choice of what to trace.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Filter(Targets);
 
@@ -20,10 +20,12 @@ impl FromStr for Filter {
         if let Ok(level) = text.parse::<LevelFilter>() {
             return Ok(Self(Targets::new().with_target("annulus", level)));
         }
-        // What is no level would be taken for a module of which everything is wanted.
+        // The parser would take a mistyped level for a module, and trace all of it.
         let is_clear = |part: &&str| part.contains('=') || part.parse::<LevelFilter>().is_ok();
         match text.split(',').find(|part| !is_clear(part)) {
-            Some(part) => Err(format!("{part:?} is no level, nor MODULE=LEVEL")),
+            Some(part) => Err(format!(
+                "{part:?} is neither a level nor MODULE=LEVEL: write error, warn, info, debug or trace"
+            )),
             None => text
                 .parse()
                 .map(Self)

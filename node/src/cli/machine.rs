@@ -1,4 +1,4 @@
-//! What this machine has to compute on, and the thread that a participant lives on.
+//! The devices of this machine, and the thread that a participant lives on.
 
 use super::error::Failure;
 use crate::device::{self, DeviceChoice, DeviceError};
@@ -62,7 +62,7 @@ pub fn compile_kernels(tasks: &[TaskFactory]) -> Result<Option<usize>, Failure> 
     }
 }
 
-/// What a task's model is made of; all layers if it is not made without the user's data.
+/// The layers of a task's model; all layers if the task cannot be made without the user's data.
 fn usual_layers(task: &TaskFactory) -> Vec<Layer> {
     let loaded = (task.load)(&task.config(&Map::new()), None);
     loaded.map_or_else(|_| Layer::all(), |task| task.layers)

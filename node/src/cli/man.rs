@@ -1,6 +1,8 @@
 //! `annulus man`: manual pages, made from the definitions of the commands.
 
 use super::error::Error;
+use super::parser::command;
+use crate::task_factory::TaskFactory;
 use std::io;
 use std::path::PathBuf;
 
@@ -19,8 +21,8 @@ Examples:
 ";
 
 /// Writes the pages into the folder, or the first to standard output.
-pub fn run(args: Args) -> Result<(), Error> {
-    let command = super::command();
+pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<(), Error> {
+    let command = command(tasks);
     match &args.dir {
         Some(dir) => std::fs::create_dir_all(dir)
             .and_then(|()| clap_mangen::generate_to(command, dir))

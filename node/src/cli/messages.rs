@@ -6,6 +6,7 @@ use super::human;
 use super::qr;
 use super::terminal::{self, Color, Style};
 use crate::events::{Change, Done, Event, Ready};
+use crate::printable::printable_line;
 use crate::view::RunView;
 
 /// Whether this peer has started the run.
@@ -20,15 +21,15 @@ pub enum Role {
 /// An event in one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Headline {
-    /// Of what kind it is.
+    /// The sign of its kind.
     pub sign: &'static str,
     /// How to colour that, or all of it.
     pub color: Color,
-    /// What happened.
+    /// The event in words.
     pub text: String,
 }
 
-/// What is worth a line of its own while a run goes on; `name` says how a peer is called.
+/// The line of an event that deserves one; `name` gives a peer's name.
 pub fn headline(event: &Event, name: impl Fn(&str) -> String) -> Option<Headline> {
     let (sign, color, text) = match event {
         Event::Member {
@@ -98,7 +99,7 @@ pub fn headline(event: &Event, name: impl Fn(&str) -> String) -> Option<Headline
         }
         Event::Waiting { why } => ("=", Color::Yellow, format!("waiting: {why}")),
         Event::Warning { message } => ("! warning:", Color::Yellow, message.clone()),
-        Event::Reach { why, .. } => ("@", Color::Dim, format!("reached {why}")),
+        Event::Reach { why, .. } => ("@", Color::Dim, format!("reachable {why}")),
         Event::Nearby { code: None, why } => ("@", Color::Dim, why.clone()),
         Event::Nearby {
             code: Some(code),
@@ -110,10 +111,12 @@ pub fn headline(event: &Event, name: impl Fn(&str) -> String) -> Option<Headline
         Event::Ready(_)
         | Event::Fetch { .. }
         | Event::Sync { .. }
+        | Event::Computing { .. }
         | Event::Round(_)
         | Event::Link { .. }
         | Event::Done(_) => return None,
     };
+    let text = printable_line(&text, usize::MAX);
     Some(Headline { sign, color, text })
 }
 
@@ -140,7 +143,10 @@ fn cut(steps: &[u64]) -> String {
 }
 
 fn introduction(ready: &Ready, role: Role, style: Style) -> Vec<String> {
-    let row = |name: &str, text: &str| format!("{}{text}", style.paint(Color::Dim, &format!("{name:<11}")));
+    let row = |name: &str, text: &str| {
+        let name = style.paint(Color::Dim, &format!("{name:<11}"));
+        format!("{name}{}", printable_line(text, usize::MAX))
+    };
     let aside = |text: &str| {
         [
             String::new(),
@@ -155,13 +161,22 @@ fn introduction(ready: &Ready, role: Role, style: Style) -> Vec<String> {
         row("task", &format!("{}, {parameters} parameters", ready.task)),
         row("device", &ready.device),
     ];
-    lines.extend(ready.url.as_ref().map(|url| row("page", url)));
-    if let Some(url) = &ready.share_url {
+    if let (Some(url), false) = (&ready.url, ready.takes_tabs) {
+        let url = url.split('#').next().unwrap_or_default();
+        lines.push(row(
+            "page",
+            &format!("{url} (shows the run; browsers cannot take part, as their page is not built)"),
+        ));
+    }
+    if let (Some(url), true) = (&ready.url, ready.takes_tabs) {
+        lines.push(row("page", url));
+    }
+    if let Some(url) = ready.share_url.as_ref().filter(|_| ready.takes_tabs) {
         lines.extend([String::new(), "Browsers on other machines take part at".into()]);
         lines.extend(aside(url));
         lines.push(
-            "If the browser warns of the certificate: this peer made it itself. Go on under \"Advanced\"; the link \
-             proves both ends to each other by the ticket."
+            "Hand this address only to people whom you would let spoil the run. If the browser warns of the certificate, \
+             go on under \"Advanced\": this peer made the certificate itself, and the ticket in the address proves both ends."
                 .into(),
         );
         let width = terminal::size().0;
@@ -186,7 +201,7 @@ fn result(done: &Done, style: Style) -> Vec<String> {
             style.paint(Color::Green, "done")
         ),
         format!("  state    {state}  (the same on every peer that committed this round)"),
-        format!("  saved    {}", done.dir),
+        format!("  saved    {}", printable_line(&done.dir, usize::MAX)),
     ]
 }
 
@@ -196,7 +211,7 @@ fn quality(loss: f32, accuracy: Option<f32>) -> String {
     format!("loss {loss}{}", accuracy.unwrap_or_default())
 }
 
-/// What this program is called here: a model of one's own makes a program of another name.
+/// The name of this program: a model of one's own makes another program.
 fn program() -> String {
     let path = std::env::args_os().next().map(std::path::PathBuf::from);
     let name = path.and_then(|path| Some(path.file_stem()?.to_string_lossy().into_owned()));
@@ -255,7 +270,7 @@ mod tests {
             (eval(9, 0.25, None), "* round 9: eval loss 0.250"),
             (Event::Warning { message: "m".into() }, "! warning: m"),
             (Event::Waiting { why: "w".into() }, "= waiting: w"),
-            (reach, "@ reached from anywhere"),
+            (reach, "@ reachable from anywhere"),
             (nearby(None), "@ why"),
             (link(2, None), ""),
             (pace(1200), "~ after round 1,200: direct, since why"),

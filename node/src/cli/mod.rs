@@ -27,6 +27,7 @@ pub mod man;
 pub mod messages;
 pub mod nearby;
 pub mod output;
+mod parser;
 pub mod pause;
 pub mod plan;
 pub mod plot;
@@ -46,19 +47,16 @@ pub mod watch;
 
 use crate::ending::end_process;
 use crate::task_factory::TaskFactory;
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 use error::Error;
 use exit::Exit;
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 /// Train a model on all the machines that you have, of any make, without a master.
 #[derive(Debug, Parser)]
 #[command(name = "annulus", version, propagate_version = true, after_help = EXAMPLES)]
-#[command(
-    arg_required_else_help = true,
-    max_term_width = 100,
-    disable_help_subcommand = true
-)]
+#[command(arg_required_else_help = true, max_term_width = 100)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -67,7 +65,7 @@ pub struct Cli {
     ///
     /// LEVEL is error, warn, info, debug (attempts, failures, links) or trace (every message); or a filter by crates and
     /// modules, such as annulus=debug,quinn=info.
-    #[arg(long, global = true, value_name = "LEVEL")]
+    #[arg(long, global = true, value_name = "LEVEL", display_order = 900)]
     pub log: Option<log::Filter>,
 }
 
@@ -118,7 +116,8 @@ pub fn main(tasks: &[TaskFactory]) -> ExitCode {
 }
 
 fn exit_code(tasks: &[TaskFactory]) -> u8 {
-    let done = match parse(std::env::args_os()) {
+    let args: Vec<OsString> = std::env::args_os().collect();
+    let done = match parser::parse(&args, tasks) {
         Ok(mut cli) => {
             log::start(cli.log.take());
             run(cli, tasks)
@@ -131,7 +130,7 @@ fn exit_code(tasks: &[TaskFactory]) -> u8 {
             let _ = error.print();
             return Exit::Usage as u8;
         }
-        Err(error) => Err(Error::of_parser(&error)),
+        Err(error) => Err(parser::explain(&error, &args, tasks)),
     };
     match done {
         Ok(exit) => exit as u8,
@@ -162,20 +161,6 @@ fn keep_freed_memory() {
     }
 }
 
-/// Reads arguments, the program's name first.
-pub fn parse<I, T>(args: I) -> Result<Cli, clap::Error>
-where
-    I: IntoIterator<Item = T>,
-    T: Into<std::ffi::OsString> + Clone,
-{
-    Cli::from_arg_matches(&command().try_get_matches_from(args)?)
-}
-
-/// The definition from which parser, help, completions and manual pages are made.
-pub fn command() -> clap::Command {
-    Cli::command()
-}
-
 fn run(cli: Cli, tasks: &[TaskFactory]) -> Result<Exit, Error> {
     match cli.command {
         Command::Demo(args) => demo::run(args, tasks)?,
@@ -191,13 +176,13 @@ fn run(cli: Cli, tasks: &[TaskFactory]) -> Result<Exit, Error> {
         Command::Sample(args) => sample::run(&args, tasks)?,
         Command::Inspect(args) => inspect::run(&args)?,
         Command::Replay(args) => replay::run(&args, tasks)?,
-        Command::Export(args) => export::run(&args)?,
+        Command::Export(args) => export::run(&args, tasks)?,
         Command::Plan(args) => plan::run(&args, tasks)?,
         Command::Doctor(args) => doctor::run(args, tasks)?,
-        Command::Service(args) => service::run(args)?,
+        Command::Service(args) => service::run(args, tasks)?,
         Command::Bench(args) => bench::run(args, tasks)?,
-        Command::Completions(args) => completions::run(args)?,
-        Command::Man(args) => man::run(args)?,
+        Command::Completions(args) => completions::run(args, tasks)?,
+        Command::Man(args) => man::run(args, tasks)?,
     }
     Ok(Exit::Done)
 }

@@ -23,7 +23,7 @@ use std::io::{self, BufRead, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long is listened in any case: mDNS is asked anew after one second and after two more.
+/// How long to listen in any case: mDNS asks again after one second and after two more.
 const LEAST: Duration = Duration::from_secs(3);
 
 /// How long is listened if there is nothing that will do.
@@ -32,7 +32,7 @@ const MOST: Duration = Duration::from_secs(10);
 /// Members whose codes begin alike that are asked: each may take it for a wrong one.
 const ASKED: usize = 3;
 
-/// What is known beforehand of the run that is looked for.
+/// The user's wishes about the run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
     /// Its name, or that of its task or of a member.
@@ -80,15 +80,15 @@ pub fn choose(wanted: &Wanted, out: Option<&Path>) -> Result<Chosen, Error> {
     }
 }
 
-const NONE: &str = "nobody on this network tells of a run. Perhaps it was started with --no-announce or somewhere else, or what \
-                    is in between passes no multicast on";
+const NONE: &str = "nobody on this network announces a run. It may have been started with --no-announce or on another network, \
+                    or a switch or access point in between may block multicast";
 
 /// Where there is no terminal.
-const NOBODY_TO_ASK: &str = "there is no terminal to ask at: give a ticket (`annulus join TICKET`), the code that a member of \
-                             a run on this network shows (--code 12-345-678), or the name of a run that this machine took part \
-                             in before (--run NAME)";
+const NOBODY_TO_ASK: &str = "there is no terminal to ask: give a ticket (`annulus join TICKET`), the code that a member of a run \
+                             on this network shows (--code 12-345-678), or the name of a run that this machine took part in \
+                             before (--run NAME)";
 
-const ELSE: &str = "Ask a member for a ticket, and type `annulus join TICKET`";
+const ELSE: &str = "Ask a member for a ticket, and run `annulus join TICKET`";
 
 impl Wanted {
     /// Whether a member is one of the run.
@@ -218,7 +218,7 @@ fn list(runs: &[Run]) -> String {
     text
 }
 
-/// What follows from what is wanted.
+/// The run that fits the wishes.
 enum Pick<'a> {
     /// A run for which there is a ticket.
     Held(Chosen),
@@ -234,13 +234,15 @@ fn pick<'a>(wanted: &Wanted, runs: &'a [Run]) -> Result<Pick<'a>, Error> {
     match (&wanted.run, wanted.code, &fitting[..]) {
         (_, Some(code), [run]) => Ok(Pick::Code(run, code)),
         (_, Some(code), []) => Err(Error::unreachable(format!(
-            "nobody here shows a code that begins with {}: look at it again",
+            "no member on this network shows a code that begins with {}: check its digits",
             code.tag()
         ))),
         (_, Some(_), _) => Err(Error::usage(
-            "more than one run has a code that begins so: say which by --run NAME",
+            "codes of several runs begin with these digits: name the run with --run NAME",
         )),
-        (Some(name), None, []) => Err(Error::unreachable(format!("nobody here tells of a run {name}"))),
+        (Some(name), None, []) => Err(Error::unreachable(format!(
+            "no run {name} is announced on this network"
+        ))),
         (Some(_), None, [run]) => Ok(run.by_held().map_or(Pick::Ask, Pick::Held)),
         (_, None, _) => Ok(Pick::Ask),
     }
@@ -251,8 +253,8 @@ fn ask(runs: &[Run]) -> Result<Chosen, Error> {
     eprintln!("{}", list(runs));
     let without_code = runs.iter().any(|run| run.held.is_some());
     let question = match without_code {
-        true => "code that a member shows, or the number of a run that needs none: ",
-        false => "code that a member shows, as 12-345-678: ",
+        true => "code of a member, or the number of a run that needs none: ",
+        false => "code of a member, such as 12-345-678: ",
     };
     loop {
         eprint!("{question}");
@@ -268,7 +270,7 @@ fn ask(runs: &[Run]) -> Result<Chosen, Error> {
             },
             Ok(Answer::Code(run, code)) => match enter(run, &code) {
                 Ok(chosen) => return Ok(chosen),
-                // Whoever mistypes may try again.
+                // A mistyped code may be tried again.
                 Err(error) => error.to_string(),
             },
             Err(told) => told,
@@ -277,7 +279,7 @@ fn ask(runs: &[Run]) -> Result<Chosen, Error> {
     }
 }
 
-/// What somebody has typed.
+/// The meaning of what was typed.
 enum Answer<'a> {
     /// The run with this number.
     Held(&'a Run),
@@ -291,12 +293,14 @@ fn answer<'a>(typed: &str, runs: &'a [Run]) -> Result<Answer<'a>, String> {
         return match (showing.next(), showing.next()) {
             (Some(run), None) => Ok(Answer::Code(run, code)),
             (None, _) => Err(format!(
-                "nobody here shows a code that begins with {}",
+                "no member on this network shows a code that begins with {}",
                 code.tag()
             )),
-            (Some(_), Some(_)) => Err("more than one run has a code that begins so: say which by \
-                                       `annulus join --run NAME --code CODE`"
-                .into()),
+            (Some(_), Some(_)) => Err(
+                "codes of several runs begin with these digits: run `annulus join --run NAME \
+                                       --code CODE`"
+                    .into(),
+            ),
         };
     }
     let number = typed
@@ -305,14 +309,12 @@ fn answer<'a>(typed: &str, runs: &'a [Run]) -> Result<Answer<'a>, String> {
         .filter(|number| (1..=runs.len()).contains(number));
     match number.map(|number| &runs[number - 1]) {
         Some(run) if run.held.is_some() => Ok(Answer::Held(run)),
-        Some(_) => {
-            Err("that run needs a code: its members show one, each another, and any of them does".into())
-        }
-        None => Err("a code has eight digits, as 12-345-678".into()),
+        Some(_) => Err("that run needs a code: type the one that any of its members shows".into()),
+        None => Err("a code has eight digits, such as 12-345-678".into()),
     }
 }
 
-/// Asks whoever shows a code that begins so for a ticket.
+/// Asks each member whose code begins with these digits for a ticket.
 fn enter(run: &Run, code: &Code) -> Result<Chosen, Error> {
     let mut refused = None;
     for found in run.showing(code.tag()).take(ASKED) {
@@ -323,11 +325,11 @@ fn enter(run: &Run, code: &Code) -> Result<Chosen, Error> {
             }
             Ok(_) => {
                 return Err(Error::failed(format!(
-                    "who shows this code lets in to another run than {}, of which it tells",
+                    "the member with this code belongs to another run than {}, which it announces",
                     run.name()
                 )));
             }
-            // Another one's code may begin alike.
+            // Another member's code may begin with the same digits.
             Err(DialError::Refused(Refusal::WrongCode)) => {
                 refused = Some(DialError::Refused(Refusal::WrongCode));
             }
@@ -335,7 +337,7 @@ fn enter(run: &Run, code: &Code) -> Result<Chosen, Error> {
         }
     }
     Err(dial_error(refused.unwrap_or_else(|| {
-        DialError::NoAddress("nobody shows it".into())
+        DialError::NoAddress("no member shows that code".into())
     })))
 }
 
@@ -343,7 +345,7 @@ fn dial_error(error: DialError) -> Error {
     let error = match error {
         DialError::Unproven => {
             return Error::failed(
-                "whoever answers there does not know that code, and was told nothing of it",
+                "the peer that answers there does not know that code, and learnt nothing of it",
             );
         }
         error => error,

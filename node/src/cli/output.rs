@@ -6,6 +6,7 @@ use super::progress;
 use super::terminal::{self, Style};
 use crate::ending::end_process;
 use crate::events::{Event, LogLine, Sink};
+use crate::printable::printable;
 use crate::view::RunView;
 use clap::ValueEnum;
 use std::io::{self, Write};
@@ -43,13 +44,13 @@ pub fn tell<T>(log: Log, role: Role, work: impl FnOnce(Sink<'_>) -> Result<T, Fa
                 event.without_ticket()
             };
             let line = LogLine::new(unix_ms(), event).to_json() + "\n";
-            print(&line);
+            paint(&line);
         })?,
         LogFormat::Text => {
             let style = Style::of_stdout();
             let mut screen = Screen::new(style, role);
-            let done = work(&mut |event| print(&screen.show(&event)));
-            print(&screen.close());
+            let done = work(&mut |event| paint(&screen.show(&event)));
+            paint(&screen.close());
             done?
         }
     })
@@ -71,8 +72,14 @@ pub fn note_runs(runs: usize, when: &str) {
     }
 }
 
-/// Writes to standard output at once. Where nobody reads any more, the process ends: quietly, as `head` expects.
+/// Writes to standard output at once, without anything that a terminal would obey. Where nobody reads any more, the process ends:
+/// quietly, as `head` expects.
 pub fn print(text: &str) {
+    paint(&printable(text));
+}
+
+/// The same, with the escape codes that are in it: for what this program has painted itself.
+pub fn paint(text: &str) {
     let mut out = io::stdout().lock();
     if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
         end_process(1);

@@ -3,7 +3,7 @@
 mod machines;
 pub(super) mod pipeline;
 
-use super::amounts::milliseconds;
+use super::amounts::{milliseconds, positive};
 use super::error::Error;
 use super::human;
 use super::output;
@@ -19,28 +19,27 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// See what training together would give on your links, before anybody starts.
+/// Predict what training together would give on your links, before anybody starts.
 ///
-/// Tries the model out on this machine, takes all peers to be as fast, and tells for each way of training together how long
-/// rounds take, how much of the time is lost, and how many times as fast as one machine it is. It counts samples: gradients
-/// that are one step late, and local steps, cost some learning besides.
+/// Tries the model on this machine and assumes that all peers are as fast. For each way of training together it prints how long
+/// rounds take, how much time is lost, and the speed-up over one machine. It counts samples: late gradients and local steps also
+/// cost some learning.
 ///
-/// With --machine, once for each, it says instead which of them had better hold which parts of the model: all of it, or a few
-/// of its steps. Then it starts nothing but the model's steps, once each, to see what they take beside each other.
+/// With --machine, once per machine, it suggests instead which machine should hold which parts of the model. Then it only runs the
+/// model's steps, once each, to compare them.
 ///
-/// With --split it says what a round takes at least, by what its spans compute and lines carry: filling the pipeline, the work
-/// of its slowest part, draining it, and the exchange of sums.
+/// With --split it prints a lower bound of a round: filling the pipeline, its slowest part, draining it, and exchanging sums.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// What to train.
+    /// The task to train.
     #[arg(long, value_name = "NAME")]
     pub task: Option<String>,
-    /// The task's preset, as the setting preset=NAME.
+    /// The task's preset; the same as the setting preset=NAME.
     #[arg(long, value_name = "NAME")]
     pub preset: Option<String>,
-    /// A machine, once for each: the memory that it gives, the samples of the whole model that it computes per second, and the
-    /// megabits per second of its line, if they are not --mbit; such as 8GB,50 or 3GB,20,50.
+    /// A machine, such as 8GB,50 or 3GB,20,50: its memory, the samples of the whole model that it computes per second, and its
+    /// line in Mbit/s if that differs from --mbit. Give it once per machine.
     #[arg(long = "machine", value_name = "MEMORY,SPEED[,MBIT]", value_parser = machines::parse, conflicts_with_all = ["peers", "speed"])]
     pub machines: Vec<machines::Asked>,
     /// How many peers.
@@ -52,22 +51,22 @@ pub struct Args {
     /// Round-trip time between two of them, in milliseconds.
     #[arg(long, value_name = "MS", default_value_t = 50.0, value_parser = positive)]
     pub rtt: f64,
-    /// Samples that a peer computes per second, instead of trying it out here.
+    /// Samples that a peer computes per second (default: measured here).
     #[arg(long, value_name = "SAMPLES", value_parser = positive)]
     pub speed: Option<f64>,
     /// With --split, milliseconds of a sample through all spans of devices that only sleep, as for `annulus train`.
     #[arg(long, value_name = "MS", hide = true, conflicts_with_all = ["speed", "machines"], value_parser = milliseconds)]
     pub sample_takes: Option<Duration>,
-    /// Split the model over the peers: the same as the setting `split`, a number of spans, or the steps of each.
+    /// Split the model over the peers; the same as the setting `split`: a number of spans, or the steps of each.
     #[arg(long, value_name = "SPANS")]
     pub split: Option<String>,
-    /// With --split, how activations travel: the same as the setting `boundary`.
+    /// With --split, number format of activations between spans; the same as the setting `boundary`.
     #[arg(long, value_name = "CODEC")]
     pub boundary: Option<String>,
-    /// Where to try it out: auto, cpu, gpu or gpu:N.
+    /// Where to try the model: auto, cpu, gpu or gpu:N.
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     pub device: String,
-    /// Training data, a folder or a file, where the task needs it to know its model.
+    /// Training data, a folder or a file, if the model's size depends on it.
     #[arg(long, value_name = "PATH")]
     pub data: Option<PathBuf>,
     /// Print one JSON object.
@@ -86,11 +85,6 @@ Examples:
   annulus plan --task gpt --preset gpt2 --split 4 --boundary f16 --speed 2 batch=64
   annulus plan --task gpt --preset gpt2 --machine 8GB,3 --machine 6GB,2 --machine 3GB,1,50 batch=48
 ";
-
-fn positive(text: &str) -> Result<f64, String> {
-    let number = text.parse().ok().filter(|x: &f64| x.is_finite() && *x > 0.0);
-    number.ok_or_else(|| "write a number above 0".into())
-}
 
 /// The ways that are told of, with the settings that give them.
 const WAYS: [(Mode, Topology, Codec, &str); 5] = [
@@ -116,7 +110,7 @@ const WAYS: [(Mode, Topology, Codec, &str); 5] = [
     ),
 ];
 
-/// Prints who had better hold what, and how long rounds would take.
+/// Prints who should hold what, and how long rounds would take.
 pub fn run(args: &Args, tasks: &[TaskFactory]) -> Result<(), Error> {
     let preset = args.preset.iter().map(|name| format!("preset={name}"));
     let flags = [("split", &args.split), ("boundary", &args.boundary)];

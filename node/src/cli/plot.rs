@@ -24,7 +24,7 @@ const RIGHT: f64 = WIDTH - 24.0;
 const TOP: f64 = 52.0;
 const BOTTOM: f64 = HEIGHT - 48.0;
 
-/// Losses of single rounds are noise: a curve is the means over stretches, of which so many lie side by side.
+/// Stretches of a curve: each point is the mean over one, as losses of single rounds are noise.
 const STRETCHES: f64 = 150.0;
 
 /// Told apart also by those who see few colours (Okabe and Ito 2008).
@@ -120,7 +120,7 @@ pub fn svg(title: &str, curves: &[Curve]) -> Option<String> {
     Some(out)
 }
 
-/// Means over stretches of the training's curve. What is not finite is left out.
+/// Means over stretches of the training's curve, without values that are not finite.
 fn smoothed(curve: &Curve, stretch: f64) -> Curve {
     let finite = |points: &[(f64, f64)]| -> Vec<(f64, f64)> {
         points

@@ -3,9 +3,10 @@
 use super::human;
 use super::terminal::{Color, Style};
 use crate::events::{Round, Share};
-use crate::view::{Phase, RunView, TimeShares};
+use crate::printable::printable_line;
+use crate::view::{Computing, Phase, RunView, TimeShares};
 
-/// Rates are taken over so many milliseconds.
+/// Milliseconds that rates are taken over.
 const WINDOW_MS: u64 = 5000;
 
 /// The line of progress in at most `width` columns; none before there is any.
@@ -26,17 +27,13 @@ pub fn line(view: &RunView, now_ms: u64, width: usize, style: Style) -> Option<S
         }
         Phase::Starting | Phase::Training | Phase::Done => {}
     }
-    let round = view.round.as_ref()?;
+    let Some(round) = view.round.as_ref() else {
+        let parts = vec![Part::new(0, Color::Plain, computing(view.computing?))];
+        return Some(fit(parts, width, style));
+    };
     let number = human::grouped(round.round);
-    let of = view
-        .rounds_expected()
-        .map(|all| format!("/{}", human::grouped(all)));
     let mut parts = vec![
-        Part::new(
-            0,
-            Color::Bold,
-            format!("round {number}{}", of.unwrap_or_default()),
-        ),
+        Part::new(0, Color::Bold, format!("round {number}{}", of_rounds(view))),
         Part::new(5, Color::Cyan, bar(view.share_done(), 16)),
     ];
     if let Some(loss) = view.loss {
@@ -55,7 +52,7 @@ pub fn line(view: &RunView, now_ms: u64, width: usize, style: Style) -> Option<S
             parts.push(Part::new(10, Color::Dim, time(&rates.time)));
         }
     }
-    parts.push(members(view, round));
+    parts.extend(members(view, round));
     if let Some(rates) = rates {
         if rates.bytes_sent > 0.0 {
             let sent = human::bytes(rates.bytes_sent);
@@ -68,7 +65,38 @@ pub fn line(view: &RunView, now_ms: u64, width: usize, style: Style) -> Option<S
             parts.push(Part::new(3, Color::Plain, format!("{left} left")));
         }
     }
+    if let Some(next) = view.computing {
+        parts.push(Part::new(2, Color::Yellow, computing(next)));
+    }
     Some(fit(parts, width, style))
+}
+
+/// How far a long round is.
+fn computing(part: Computing) -> String {
+    let Computing {
+        round,
+        samples,
+        done,
+        seconds,
+    } = part;
+    let round = human::grouped(round);
+    let begun = human::duration(seconds);
+    match done.filter(|done| *done > 0) {
+        Some(done) => {
+            let share = done as f64 / samples as f64;
+            let left = human::duration(seconds / share - seconds);
+            let samples = human::grouped(samples);
+            format!(
+                "round {round}: {:.0} % of {samples} samples, {left} left",
+                100.0 * share
+            )
+        }
+        None if samples > 0 => format!(
+            "round {round}: computing {} samples, {begun} so far",
+            human::grouped(samples)
+        ),
+        None => format!("round {round}: computing, {begun} so far"),
+    }
 }
 
 /// Where a peer's time goes.
@@ -87,16 +115,26 @@ fn time(shares: &TimeShares) -> String {
 
 /// The last round's number, and of how many where that can be told.
 pub fn rounds(view: &RunView) -> String {
-    let of = view.rounds_expected();
-    let of = of.map_or(String::new(), |all| format!("/{}", human::grouped(all)));
-    format!("round {}{of}", human::grouped(view.last_round()))
+    format!("round {}{}", human::grouped(view.last_round()), of_rounds(view))
 }
 
-/// Who contributes how much: each by name while there are few, or how many there are.
-fn members(view: &RunView, round: &Round) -> Part {
+/// The expected number of rounds. It is an estimate (`~`) once a round had fewer samples than the others, as when a member failed:
+/// those samples are counted in later rounds.
+fn of_rounds(view: &RunView) -> String {
+    let about = match view.rounds_are_alike() {
+        true => "",
+        false => "~",
+    };
+    let of = view.rounds_expected();
+    of.map_or(String::new(), |all| format!("/{about}{}", human::grouped(all)))
+}
+
+/// How many contribute, and while they are few, how much each does.
+fn members(view: &RunView, round: &Round) -> Vec<Part> {
+    let count = human::plural(round.members.len() as u64, "peer");
+    let mut parts = vec![Part::new(4, Color::Plain, count)];
     if !(2..=6).contains(&round.members.len()) {
-        let count = human::plural(round.members.len() as u64, "peer");
-        return Part::new(4, Color::Plain, count);
+        return parts;
     }
     let share = |member: &Share| {
         let name = match view.is_own(&member.peer) {
@@ -107,10 +145,11 @@ fn members(view: &RunView, round: &Round) -> Part {
         format!("{name} {percent:.0}%")
     };
     let shares: Vec<String> = round.members.iter().map(share).collect();
-    Part::new(8, Color::Plain, shares.join(" "))
+    parts.push(Part::new(8, Color::Plain, shares.join(" ")));
+    parts
 }
 
-/// What is fetched, a bar, and how much of it is here.
+/// A transfer: its name, a bar, and the bytes that are here.
 fn part_of_bytes(what: String, bytes: u64, total: u64, width: usize, style: Style) -> String {
     let share = bytes as f64 / total.max(1) as f64;
     let amount = format!("{} of {}", human::bytes(bytes as f64), human::bytes(total as f64));
@@ -131,6 +170,7 @@ struct Part {
 
 impl Part {
     fn new(rank: u8, color: Color, text: String) -> Self {
+        let text = printable_line(&text, usize::MAX);
         Self { rank, color, text }
     }
 }
@@ -202,7 +242,7 @@ mod tests {
         assert_eq!(
             plain(&after(500, 4), 100_000, 160).unwrap(),
             "round 500/1,000  ▕████████        ▏  loss 0.500  320 samples/s  (80 here)  5.0x alone  \
-             me 25% 0202 25% 0303 25% 0404 25%  5.00 kB/s sent  1m 40s left"
+             4 peers  me 25% 0202 25% 0303 25% 0404 25%  5.00 kB/s sent  1m 40s left"
         );
     }
 
@@ -220,7 +260,11 @@ mod tests {
                 assert_eq!(2 * ends, colored.matches('\x1b').count());
             }
         }
-        assert!(plain(&after(3, 32), 600, 120).unwrap().contains("32 peers"));
+        for peers in [1, 3, 32] {
+            let count = human::plural(peers.into(), "peer");
+            let text = plain(&after(500, peers), 100_000, 80).unwrap();
+            assert!(text.contains(&count), "{text}");
+        }
     }
 
     #[test]
@@ -254,6 +298,36 @@ mod tests {
         assert_eq!(plain(&view, 0, 80), None);
         view.take(&committed(1235, &[(1, 32), (2, 32)], 0.5), 100);
         assert!(plain(&view, 100, 80).unwrap().starts_with("round 1,235/"));
+    }
+
+    #[test]
+    fn a_long_first_round_says_how_far_it_is() {
+        let mut view = RunView::default();
+        view.take(&ready_for(1, 64_000), 0);
+        for (samples, done, text) in [
+            (
+                5_000_000,
+                Some(500_000),
+                "round 1: 10 % of 5,000,000 samples, 3m 00s left",
+            ),
+            (
+                5_000_000,
+                None,
+                "round 1: computing 5,000,000 samples, 20 s so far",
+            ),
+            (0, None, "round 1: computing, 20 s so far"),
+        ] {
+            let event = Event::Computing {
+                round: 1,
+                samples,
+                done,
+                seconds: 20.0,
+            };
+            view.take(&event, 0);
+            assert_eq!(plain(&view, 0, 80).as_deref(), Some(text));
+        }
+        view.take(&committed(1, &[(1, 64)], 0.5), 100);
+        assert!(plain(&view, 100, 80).unwrap().starts_with("round 1/1,000 "));
     }
 
     #[test]

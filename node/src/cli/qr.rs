@@ -2,8 +2,7 @@
 
 use qrcode::{EcLevel, QrCode, render::unicode::Dense1x2};
 
-/// The code of a page's address, dark on light whatever the terminal's colours; nothing if it does not fit into so many
-/// columns.
+/// The QR code of a page's address, dark on light whatever the terminal's colours; none if it does not fit `width` columns.
 ///
 /// The part after `#` is a ticket, in which case does not matter: capitals make the code a third smaller.
 pub fn code(url: &str, columns: usize) -> Option<String> {

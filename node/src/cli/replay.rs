@@ -21,7 +21,7 @@ use std::path::PathBuf;
 pub struct Args {
     /// The run's folder.
     pub dir: PathBuf,
-    /// Training data, if it is no longer where the run was started with it.
+    /// The run's data, if it has moved since the run was started.
     #[arg(long, value_name = "PATH")]
     pub data: Option<PathBuf>,
     /// Where to compute: auto, cpu, gpu or gpu:N.
@@ -57,7 +57,7 @@ pub fn run(args: &Args, tasks: &[TaskFactory]) -> Result<(), Error> {
     let tell = &mut |progress: &Progress| {
         if live && progress.round.is_multiple_of(20) {
             let same = if progress.differs { "other" } else { "equal" };
-            output::print(&format!(
+            output::paint(&format!(
                 "\rround {}: {same} digest",
                 human::grouped(progress.round)
             ));
@@ -65,7 +65,7 @@ pub fn run(args: &Args, tasks: &[TaskFactory]) -> Result<(), Error> {
     };
     let report = recompute::replay(&args.dir, given, args.tolerance, tasks, tell)?;
     if live {
-        output::print("\r\x1b[2K");
+        output::paint("\r\x1b[2K");
     }
     let verdict = report.verdict();
     if args.json {

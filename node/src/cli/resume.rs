@@ -12,17 +12,17 @@ use crate::participant::start;
 use crate::task_factory::TaskFactory;
 use std::path::PathBuf;
 
-/// Go on with a run that was started, or joined, in a folder.
+/// Go on with a run that was started or joined in a folder.
 ///
-/// This peer has the name that it had, listens where it did if that port is still free, and looks for the others where they
-/// were; tickets from before let people in. If none of them is there it goes on alone, and those who come later follow
-/// whoever is furthest. The same command as before, `annulus train` or `annulus join`, does the same.
+/// The peer keeps its name and, if it is free, its port; earlier tickets stay valid. It looks for the others where they were. If
+/// nobody is there it goes on alone, and peers that come later follow the one that is furthest. The same `annulus train` or
+/// `annulus join` command as before does the same.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     /// The run's folder.
     pub dir: PathBuf,
-    /// What concerns this peer alone.
+    /// Options of this peer.
     #[command(flatten)]
     pub local: LocalArgs,
     /// Settings of this peer: eval_every, checkpoint_every and keep, as in `annulus train --help`.

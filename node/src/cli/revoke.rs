@@ -2,8 +2,7 @@
 
 use super::error::Error;
 use super::invite::right_in;
-use super::ticket;
-use crate::net::ticket::Ticket;
+use super::{output, ticket};
 use crate::participant::right::leave_revocation;
 use crate::store::ledger_file::Entry;
 use crate::store::run_dir::RunDir;
@@ -15,16 +14,16 @@ use std::time::{Duration, Instant};
 
 /// Take a ticket back.
 ///
-/// It lets in nobody any more, nor does what was made from it, and who came by either is out after the next round. This
-/// folder must be above it: the one where `annulus invite` made it, or where what it was made from came from; or where the
-/// run was founded. The peer that runs there tells the others; if none does, it tells them when it runs again.
+/// Nobody can join with it any more, nor with tickets made from it, and peers that joined with one are put out after the next
+/// round. Use the folder where `annulus invite` made the ticket, one that its rights came from, or the founder's. The peer of that
+/// folder tells the others as soon as it runs.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     /// The run's folder.
     pub dir: PathBuf,
-    /// The ticket (@FILE: it is in that file; -: it comes on standard input), or the name of a peer that came by it, or its
-    /// first eight or more digits.
+    /// The ticket (@FILE reads it from a file, - from standard input), or the name of a peer that joined with it: at least its first
+    /// eight digits.
     #[arg(value_name = "TICKET|NAME")]
     pub what: String,
 }
@@ -35,10 +34,10 @@ Examples:
   annulus revoke runs/digits 1f3a09c7
 ";
 
-/// How long the run may take to hear of it, before that is told.
+/// How long to wait until the run has heard of it.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// Fewest digits by which a peer is named: as many as are shown everywhere.
+/// Fewest digits that name a peer: as many as are shown everywhere.
 const DIGITS: usize = 8;
 
 /// Has the run's members take back the ticket.
@@ -48,15 +47,17 @@ pub fn run(args: &Args) -> Result<(), Error> {
     let chain = match is_name(&args.what) {
         true => chain_of(&args.dir, &args.what.to_ascii_lowercase())?,
         false => {
-            let ticket: Ticket = ticket::read(&args.what)?.parse().map_err(Error::of)?;
+            let ticket = ticket::parse(&args.what)?;
             if ticket.root != root {
-                return Err(Error::failed("that ticket is of another run than this folder"));
+                return Err(Error::failed("that ticket is for another run than this folder's"));
             }
             ticket.chain
         }
     };
     if chain == right.admission(root.key).chain {
-        return Err(Error::failed("that is by what this folder's own peer takes part"));
+        return Err(Error::failed(
+            "this folder's own peer takes part with that ticket: it cannot take it back",
+        ));
     }
     let revocation = right.invitation().revoke(root, chain).map_err(Error::of)?;
     let file = leave_revocation(&args.dir, &revocation, root).map_err(Error::of)?;
@@ -64,13 +65,13 @@ pub fn run(args: &Args) -> Result<(), Error> {
     while file.exists() && Instant::now() < until {
         sleep(Duration::from_millis(100));
     }
-    match file.exists() {
-        true => println!(
-            "The run has not heard of it yet: it does once the peer of {} takes part as a member again.",
+    output::print(&match file.exists() {
+        true => format!(
+            "not revoked yet: the run hears of it when the peer of {} takes part as a member again\n",
             args.dir.display()
         ),
-        false => println!("Revoked: the run knows."),
-    }
+        false => "revoked: the run knows\n".to_owned(),
+    });
     Ok(())
 }
 
@@ -78,7 +79,7 @@ fn is_name(text: &str) -> bool {
     (DIGITS..=64).contains(&text.len()) && text.chars().all(|c| c.is_ascii_hexdigit())
 }
 
-/// What the peer of this name came by last, as the folder's ledger tells.
+/// The ticket that the peer of this name joined with last, by the folder's ledger.
 fn chain_of(dir: &Path, name: &str) -> Result<Chain, Error> {
     let run = RunDir::open(dir).map_err(Error::of)?;
     let mut found: Option<(PeerId, Chain)> = None;
@@ -88,7 +89,7 @@ fn chain_of(dir: &Path, name: &str) -> Result<Chain, Error> {
         }
         if found.as_ref().is_some_and(|(other, _)| *other != peer) {
             return Err(Error::failed(format!(
-                "{name} begins the names of several peers: write more of it"
+                "the names of several peers begin with {name}: write more digits"
             )));
         }
         found = Some((peer, chain.clone()));
@@ -112,7 +113,7 @@ fn chain_of(dir: &Path, name: &str) -> Result<Chain, Error> {
     let none = || {
         let dir = dir.display();
         Error::failed(format!(
-            "the ledger in {dir} knows nobody of the name {name}, nor is it a ticket"
+            "{name} is neither a ticket nor the name of a peer in the ledger of {dir}"
         ))
     };
     found.map(|(_, chain)| chain).ok_or_else(none)

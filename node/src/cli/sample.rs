@@ -7,42 +7,43 @@ use crate::offline::sample;
 use crate::participant::run_setup::Means;
 use crate::task::Prompt;
 use crate::task_factory::TaskFactory;
+use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 
-/// Let a run's newest checkpoint write: what comes after a text.
+/// Write text with a run's newest checkpoint.
 ///
-/// The run's task must be one that writes, as `gpt` does. Prints while it writes; the same seed on the same device writes the same.
+/// The run's task must be one that writes, as `gpt` does. The same seed on the same device writes the same text.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     /// The run's folder.
     pub dir: PathBuf,
-    /// Where the model was split over the run's members: another member's folder. May be given more than once.
+    /// If the model is split: another member's folder. Can be given more than once.
     #[arg(long, value_name = "DIR")]
     pub with: Vec<PathBuf>,
-    /// The text to go on from; without it, the beginning of a line.
+    /// The text to continue (default: the beginning of a line).
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub prompt: String,
     /// Tokens to write.
     #[arg(long, value_name = "N", default_value_t = 500)]
     pub tokens: usize,
-    /// How daring: below 1 the likely becomes likelier, 0 always takes the likeliest.
+    /// Sampling temperature: below 1 likely tokens become likelier, and 0 always takes the likeliest.
     #[arg(long, value_name = "X", default_value_t = 0.8)]
     pub temperature: f64,
-    /// Choose from the K likeliest tokens only.
+    /// Sample from the K likeliest tokens only.
     #[arg(long, value_name = "K", default_value_t = 200)]
     pub top_k: usize,
-    /// Another seed, another text.
+    /// Seed of the text.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// The run's data, if it takes them to write (for `gpt` where tokens are characters) and they are not found here.
+    /// The run's data, if writing needs it (`gpt` with vocabulary=characters does) and it is not found here.
     #[arg(long, value_name = "PATH")]
     pub data: Option<PathBuf>,
-    /// Where to compute: auto, cpu, gpu or gpu:N; with +f16 behind it, weights are kept as halves there.
+    /// Where to compute: auto, cpu, gpu or gpu:N. Append +f16 to keep weights as halves there.
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     pub device: String,
-    /// Where the model was split over the run's members: the most memory to take, such as 3GB or 400MB. Steps of the model that have
-    /// no room together are computed one after the other.
+    /// If the model is split: the most memory to take, such as 3G or 400M. Steps that do not fit together are computed one after the
+    /// other.
     #[arg(long, value_name = "SIZE", value_parser = amounts::bytes)]
     pub memory: Option<u64>,
 }
@@ -73,7 +74,12 @@ pub fn run(args: &Args, tasks: &[TaskFactory]) -> Result<(), Error> {
         device: &args.device,
         memory: args.memory,
     };
-    let mut emit = |piece: &str| output::print(piece);
+    // A model may write escape codes. A file gets what it wrote, a terminal nothing to obey.
+    let write: fn(&str) = match io::stdout().is_terminal() {
+        true => output::print,
+        false => output::paint,
+    };
+    let mut emit = |piece: &str| write(piece);
     sample::write(
         (&args.dir, &args.with),
         given,
@@ -82,7 +88,7 @@ pub fn run(args: &Args, tasks: &[TaskFactory]) -> Result<(), Error> {
         &mut emit,
         &mut |runs| {
             output::note_runs(runs, " for each token");
-            output::print(&args.prompt);
+            write(&args.prompt);
         },
     )
     .map_err(Error::of)?;

@@ -1,4 +1,4 @@
-//! Pictures that move in place, for whoever watches.
+//! Pictures that move in place on a terminal.
 
 use super::canvas::Canvas;
 use super::terminal::{self, Style};
@@ -30,7 +30,7 @@ impl Drop for Screen {
     }
 }
 
-/// Writes to standard output. Nobody to read it is no error: what is shown still ends as it should.
+/// Writes to standard output. A closed output is ignored, so that the picture still ends as it should.
 pub fn out(text: &str) {
     let mut stdout = io::stdout().lock();
     let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());

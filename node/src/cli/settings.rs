@@ -1,14 +1,18 @@
 //! Settings as `KEY=VALUE` words and as TOML: one parser for both. The keys are those of [`super::keys`].
 
+mod sources;
+
+use self::sources::{file_assignments, word_assignments};
 use super::error::Error;
 use super::keys::{KEYS, Key, did_you_mean};
 use crate::options::{Length, NewRun, Schedule, SplitRun, Steps};
 use crate::task_factory::TaskFactory;
 use annulus_core::Topology;
 use annulus_core::codec::Codec;
-use annulus_core::optim::Moments;
+use annulus_core::config::MAX_PEERS;
+use annulus_core::optim::{LocalSteps, Moments, Optimizer};
 use serde_json::{Map, Value};
-use std::fmt::{Display, Write as _};
+use std::fmt::Write as _;
 use std::num::{IntErrorKind, NonZeroU32, ParseIntError};
 use std::str::FromStr;
 
@@ -73,7 +77,12 @@ pub fn read(
         },
     };
     let suited: Vec<String> = task.run_settings.iter().map(|&word| word.to_owned()).collect();
-    let layers = [word_assignments(&suited)?, from_file, word_assignments(words)?];
+    let typed = word_assignments(words, &reader.defaults, tasks)?;
+    let layers = [
+        word_assignments(&suited, &reader.defaults, tasks)?,
+        from_file,
+        typed,
+    ];
     for (layer, assignments) in layers.into_iter().enumerate() {
         for (key, value) in assignments {
             reader.assign(layer, &key, value)?;
@@ -84,48 +93,6 @@ pub fn read(
         }
     }
     reader.finish()
-}
-
-type Assignments = Vec<(String, Value)>;
-
-/// The words as key and text.
-fn word_assignments(words: &[String]) -> Result<Assignments, Error> {
-    let split = |word: &String| match word.split_once('=') {
-        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), Value::String(value.to_owned()))),
-        _ => Err(Error::usage(format!(
-            "`{word}` is not a setting: write settings as KEY=VALUE, for example lr=1e-3"
-        ))),
-    };
-    words.iter().map(split).collect()
-}
-
-/// The name of the task and the assignments in a TOML text.
-fn file_assignments(text: &str) -> Result<(Option<String>, Assignments), Error> {
-    let table: toml::Table = toml::from_str(text)
-        .map_err(|e| Error::failed(format!("the configuration is not valid TOML: {e}")))?;
-    let mut name = None;
-    let mut assignments = Vec::new();
-    for (key, value) in table {
-        match (key.as_str(), value) {
-            ("task", toml::Value::String(task)) => name = Some(task),
-            ("task", toml::Value::Table(table)) => {
-                for (key, value) in table {
-                    match (key.as_str(), value) {
-                        ("name", toml::Value::String(task)) => name = Some(task),
-                        (_, value) => assignments.push((format!("task.{key}"), json(&key, value)?)),
-                    }
-                }
-            }
-            (_, value) => assignments.push((key.clone(), json(&key, value)?)),
-        }
-    }
-    Ok((name, assignments))
-}
-
-/// A TOML value as JSON.
-fn json(key: &str, value: toml::Value) -> Result<Value, Error> {
-    serde_json::to_value(value)
-        .map_err(|e| Error::usage(format!("the configuration's `{key}` cannot be used: {e}")))
 }
 
 struct Reader<'a> {
@@ -153,67 +120,83 @@ impl Reader<'_> {
         if !known.local {
             self.settings.of_run.get_or_insert_with(|| key.to_owned());
         }
-        let text = match &value {
-            Value::String(text) => text.clone(),
-            Value::Number(number) => number.to_string(),
-            _ => {
-                return Err(bad(
-                    known,
-                    &value.to_string(),
-                    "that is neither a number nor a word",
-                ));
-            }
+        let (text, done) = match &value {
+            Value::String(text) => (text.clone(), self.assign_own(layer, known, text)),
+            Value::Number(number) => (
+                number.to_string(),
+                self.assign_own(layer, known, &number.to_string()),
+            ),
+            _ => (
+                value.to_string(),
+                Err("that is neither a number nor a word".into()),
+            ),
         };
-        self.assign_own(layer, known, &text)
+        done.map_err(|why| self.bad(known, &text, &why))
     }
 
-    fn assign_own(&mut self, layer: usize, key: &Key, text: &str) -> Result<(), Error> {
+    /// The error for a value that a setting cannot have.
+    fn bad(&self, key: &Key, given: &str, why: &str) -> Error {
+        let Key {
+            name, value, about, ..
+        } = key;
+        let default = match key.default_of(self.task) {
+            "" => String::new(),
+            default => format!(" (default: {default})"),
+        };
+        Error::usage(format!(
+            "{name}={given} is not possible: {why}. Write {name}={value}: {about}{default}."
+        ))
+    }
+
+    /// Takes a setting of a run or of this peer; or why it cannot have that value.
+    fn assign_own(&mut self, layer: usize, key: &Key, text: &str) -> Result<(), String> {
+        let words = || format!("choose one of {}", key.value.replace('|', ", "));
         let run = &mut self.settings.run;
         match key.name {
-            "epochs" => self.length(layer, Length::Epochs(number(key, text)?))?,
-            "rounds" => self.length(layer, Length::Rounds(number(key, text)?))?,
-            "batch" => run.batch = number(key, text)?,
-            "micro_batch" => run.micro_batch = number(key, text)?,
-            "lr" => run.lr = real(key, text, |x| x >= 0.0, "at least 0")?,
+            "epochs" => self.length(layer, Length::Epochs(number(text)?))?,
+            "rounds" => self.length(layer, Length::Rounds(number(text)?))?,
+            "batch" => run.batch = number(text)?,
+            "micro_batch" => run.micro_batch = number(text)?,
+            "lr" => run.lr = real(text, |x| x >= 0.0, "at least 0")?,
             "schedule" => {
                 run.schedule = match text {
                     "constant" => Schedule::Constant,
                     "warmup" => Schedule::Warmup,
                     "cosine" => Schedule::Cosine,
-                    _ => return Err(bad(key, text, "that is none of its words")),
+                    _ => return Err(words()),
                 }
             }
-            "warmup" => run.warmup = number(key, text)?,
+            "warmup" => run.warmup = number(text)?,
             "optimizer" => {
                 if !key.value.split('|').any(|name| name == text) {
-                    return Err(bad(key, text, "that is none of its words"));
+                    return Err(words());
                 }
                 if layer > 0 && self.optimizer != text {
-                    // What the task advises for its own choice does not suit another optimizer.
+                    // The task's own values suit its own optimizer only.
                     self.optimizer_settings.retain(|(of, ..)| *of > 0);
                 }
                 self.optimizer = text.to_owned();
             }
             "momentum" | "weight_decay" | "beta1" | "beta2" | "alpha" | "eps" => {
-                real(key, text, |x| x >= 0.0, "at least 0")?;
+                real(text, |x| x >= 0.0, "at least 0")?;
                 self.optimizer_settings.retain(|(_, name, _)| name != key.name);
                 self.optimizer_settings
                     .push((layer, key.name.to_owned(), text.to_owned()));
             }
             "moments" => {
                 let moments = text.parse();
-                run.moments = moments.map_err(|_| bad(key, text, "that is none of its words"))?;
+                run.moments = moments.map_err(|_| words())?;
             }
-            "copies" => run.copies = Some(number(key, text)?),
+            "copies" => run.copies = Some(number(text)?),
             "split" => {
                 run.split = match text {
                     "off" => SplitRun::Off,
                     "auto" => SplitRun::Auto,
                     _ if text.contains('+') => {
-                        let steps = text.split('+').map(|steps| number(key, steps));
+                        let steps = text.split('+').map(|steps| number(steps));
                         SplitRun::Cut(steps.collect::<Result<_, _>>()?)
                     }
-                    _ => SplitRun::Spans(number(key, text)?),
+                    _ => SplitRun::Spans(number(text)?),
                 }
             }
             "boundary" => {
@@ -221,60 +204,52 @@ impl Reader<'_> {
                     .parse()
                     .ok()
                     .filter(|codec: &Codec| codec.carries_activations());
-                run.boundary = boundary.ok_or_else(|| bad(key, text, "that is none of its words"))?;
+                run.boundary = boundary.ok_or_else(|| words())?;
             }
-            "lanes" => run.lanes = number(key, text)?,
-            "clip" => run.clip = Some(real(key, text, |x| x > 0.0, "greater than 0")?),
-            "local_steps" => {
-                run.local_steps = match text {
-                    "auto" => Steps::Auto,
-                    "1" => Steps::None,
-                    _ => Steps::Fixed(number(key, text)?),
-                }
-            }
-            "outer_lr" => run.outer_lr = real(key, text, |x| x > 0.0, "greater than 0")?,
+            "lanes" => run.lanes = number(text)?,
+            "clip" => run.clip = Some(real(text, |x| x > 0.0, "greater than 0")?),
+            "local_steps" => run.local_steps = steps(text)?,
+            "outer_lr" => run.outer_lr = real(text, |x| x > 0.0, "greater than 0")?,
             "outer_momentum" => {
-                run.outer_momentum = real(key, text, |x| (0.0..1.0).contains(&x), "at least 0 and below 1")?;
+                run.outer_momentum = real(text, |x| (0.0..1.0).contains(&x), "at least 0 and below 1")?;
             }
             "overlap" => {
                 run.overlap = match text {
                     "on" => Some(true),
                     "off" => Some(false),
-                    _ => return Err(bad(key, text, "that is none of its words")),
+                    _ => return Err(words()),
                 }
             }
             "codec" => {
                 let codec = text.parse();
-                run.codec = Some(codec.map_err(|_| bad(key, text, "that is none of its words"))?);
+                run.codec = Some(codec.map_err(|_| words())?);
             }
             "topology" => {
                 run.topology = match text {
                     "auto" => None,
-                    _ => Some(
-                        text.parse()
-                            .map_err(|_| bad(key, text, "that is none of its words"))?,
-                    ),
+                    _ => Some(text.parse().map_err(|_| words())?),
                 }
             }
-            "min_peers" => run.min_peers = number(key, text)?,
-            "seed" => run.seed = number(key, text)?,
-            "eval_every" => self.settings.eval_every = number(key, text)?,
-            "checkpoint_every" => self.settings.checkpoint_every = number(key, text)?,
-            "keep" => self.settings.keep = number(key, text)?,
+            "min_peers" => {
+                run.min_peers = number(text)?;
+                at_most(run.min_peers.get().into(), MAX_PEERS as u64)?;
+            }
+            "seed" => run.seed = number(text)?,
+            "eval_every" => self.settings.eval_every = number(text)?,
+            "checkpoint_every" => self.settings.checkpoint_every = number(text)?,
+            "keep" => self.settings.keep = number(text)?,
             name => unreachable!("key {name} is in the table and has no reader"),
         }
         Ok(())
     }
 
     /// A later layer's length replaces an earlier one's; two in one layer contradict each other.
-    fn length(&mut self, layer: usize, length: Length) -> Result<(), Error> {
+    fn length(&mut self, layer: usize, length: Length) -> Result<(), String> {
         if let Some((of, other)) = self.length
             && of == layer
             && std::mem::discriminant(&other) != std::mem::discriminant(&length)
         {
-            return Err(Error::usage(
-                "epochs and rounds both say when the run ends: give one of them",
-            ));
+            return Err("epochs and rounds both say when the run ends: give one of them".into());
         }
         self.length = Some((layer, length));
         Ok(())
@@ -318,7 +293,28 @@ impl Reader<'_> {
         Error::usage(text)
     }
 
+    /// Whether the task can read its settings; if not, which of them it cannot, if one alone is to blame.
+    fn check_task(&self) -> Result<(), Error> {
+        let (task, set) = (self.task, &self.settings.run.task_config);
+        let Err(why) = (task.check)(&task.config(set)) else {
+            return Ok(());
+        };
+        let alone = |(name, value): (&String, &Value)| {
+            let one = Map::from_iter([(name.clone(), value.clone())]);
+            let why = (task.check)(&task.config(&one)).err()?;
+            Some(format!("{name}={} is not possible: {why}", bare(value)))
+        };
+        let blamed = set.iter().find_map(alone);
+        Err(Error::usage(blamed.unwrap_or_else(|| {
+            format!(
+                "these settings of the task {} are not possible together: {why}",
+                task.name
+            )
+        })))
+    }
+
     fn finish(mut self) -> Result<Settings, Error> {
+        self.check_task()?;
         if let Some((_, length)) = self.length {
             self.settings.run.length = length;
         }
@@ -336,14 +332,17 @@ impl Reader<'_> {
         for (_, name, value) in &self.optimizer_settings {
             let _ = write!(run.optimizer, " {name}={value}");
         }
+        let known: Result<Optimizer, _> = run.optimizer.parse();
+        known.map_err(|error| Error::usage(error.to_string()))?;
         if run.moments == Moments::EightBit && run.local_steps != Steps::None {
             return Err(Error::usage(
-                "with local steps each peer has moments of its own, and they stay f32: leave moments=8bit or local_steps out",
+                "moments=8bit does not go with local steps, where each peer has f32 moments of its own: leave one of them out",
             ));
         }
         if run.codec == Some(Codec::Sign) && run.local_steps == Steps::None {
             return Err(Error::usage(
-                "of a single batch's gradients signs tell too little to learn from: add local_steps=auto, or take codec=int4",
+                "codec=sign needs local steps, as the signs of one batch's gradients teach too little: add local_steps=auto, or use \
+                 codec=int4",
             ));
         }
         let (needed, word) = match run.split {
@@ -352,23 +351,23 @@ impl Reader<'_> {
         };
         if run.split != SplitRun::Off && run.codec() != Codec::F32 {
             return Err(Error::usage(format!(
-                "where a model is split its gradients travel as they are: leave codec={} or split out",
+                "codec={} does not go with a split model, whose gradients are exchanged as f32: leave one of them out",
                 run.codec()
             )));
         }
         if needed {
             let why = match () {
                 () if run.local_steps != Steps::None => {
-                    "with local steps each peer has moments of its own: leave local_steps"
+                    "local_steps gives each peer an optimizer state of its own, so it cannot be sharded: leave local_steps"
                 }
                 () if run.overlap == Some(true) => {
-                    "where members keep parts a round needs the state before it: leave overlap=on"
+                    "overlap=on computes a round before the state is there that sharding needs: leave overlap=on"
                 }
                 () if run.topology == Some(Topology::Ring) => {
-                    "where members keep parts sums go straight to who keeps them: leave topology=ring"
+                    "topology=ring does not go with sharding, where sums go directly to the holders: leave topology=ring"
                 }
                 () if run.optimizer.split(' ').next() == Some("sgd") => {
-                    "sgd without momentum keeps nothing that could be shared out: leave optimizer=sgd"
+                    "optimizer=sgd without momentum has no state to shard: leave optimizer=sgd"
                 }
                 () => "",
             };
@@ -377,9 +376,7 @@ impl Reader<'_> {
             }
         }
         if run.schedule == Schedule::Warmup && run.warmup == 0 {
-            return Err(Error::usage(
-                "schedule=warmup needs to know for how long: add warmup=ROUNDS",
-            ));
+            return Err(Error::usage("schedule=warmup needs a length: add warmup=N"));
         }
         if run.schedule == Schedule::Constant && run.warmup > 0 {
             run.schedule = Schedule::Warmup;
@@ -429,28 +426,40 @@ fn bare(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-fn number<N: FromStr<Err = ParseIntError>>(key: &Key, text: &str) -> Result<N, Error> {
-    text.parse().map_err(|error: ParseIntError| match error.kind() {
-        IntErrorKind::Zero => bad(key, text, "it must be at least 1"),
-        _ => bad(key, text, "that is not a whole number in its range"),
-    })
-}
-
-fn real(key: &Key, text: &str, fits: impl Fn(f32) -> bool, range: &str) -> Result<f32, Error> {
-    match text.parse::<f32>() {
-        Ok(x) if x.is_finite() && fits(x) => Ok(x),
-        Ok(_) => Err(bad(key, text, format!("it must be a finite number, {range}"))),
-        Err(_) => Err(bad(key, text, "that is not a number")),
+fn steps(text: &str) -> Result<Steps, String> {
+    match text {
+        "auto" => Ok(Steps::Auto),
+        "1" => Ok(Steps::None),
+        _ => {
+            let steps: NonZeroU32 = number(text)?;
+            at_most(steps.get().into(), LocalSteps::MOST.into())?;
+            Ok(Steps::Fixed(steps))
+        }
     }
 }
 
-fn bad(key: &Key, given: &str, why: impl Display) -> Error {
-    let Key {
-        name, value, about, ..
-    } = key;
-    Error::usage(format!(
-        "{name}={given} is not possible: {why}. Write {name}={value}: {about}."
-    ))
+fn number<N: FromStr<Err = ParseIntError>>(text: &str) -> Result<N, String> {
+    text.parse().map_err(|error: ParseIntError| match error.kind() {
+        IntErrorKind::Zero => "it must be at least 1".into(),
+        IntErrorKind::PosOverflow => "that is too large".into(),
+        _ => "that is not a whole number, at least 0".into(),
+    })
+}
+
+/// Whether a number is small enough.
+fn at_most(number: u64, most: u64) -> Result<(), String> {
+    match number > most {
+        true => Err(format!("it must be at most {most}")),
+        false => Ok(()),
+    }
+}
+
+fn real(text: &str, fits: impl Fn(f32) -> bool, range: &str) -> Result<f32, String> {
+    match text.parse::<f32>() {
+        Ok(x) if x.is_finite() && fits(x) => Ok(x),
+        Ok(_) => Err(format!("it must be a finite number, {range}")),
+        Err(_) => Err("that is not a number".into()),
+    }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What the terminal can do, and the few escape sequences that are used here.
+//! The terminal's abilities, and the few escape sequences that are used here.
 
 use std::env;
 use std::io::{self, IsTerminal};

@@ -1,14 +1,61 @@
-//! Where a ticket comes from: the command line, a file or standard input.
+//! Tickets as they are typed: on the command line, in a file or on standard input.
 
 use super::error::Error;
-use crate::net::ticket::Ticket;
+use crate::net::ticket::{Ticket, TicketError};
+use crate::store::run_dir::RunDir;
 use std::fs::File;
 use std::io::{self, Read};
+use std::net::Ipv6Addr;
+use std::path::Path;
 
 /// Longest that is read: no ticket is longer.
 const LIMIT: u64 = 4096;
 
-/// The ticket that an argument means.
+/// The ticket that an argument means, in full; or what to write instead.
+pub fn parse(argument: &str) -> Result<Ticket, Error> {
+    let text = read(argument)?;
+    text.parse().map_err(|error: TicketError| {
+        let path = Path::new(argument);
+        if error != TicketError::NoTicket || argument == "-" || argument.starts_with('@') {
+            return Error::of(error);
+        }
+        Error::failed(if RunDir::open(path).is_ok() {
+            format!("{argument} is the folder of a run, not a ticket: `annulus resume {argument}` goes on with it")
+        } else if path.is_file() {
+            format!("{argument} is a file: write @{argument} if a ticket is in it")
+        } else if place(argument).is_some() {
+            format!("{argument} is an address, not a ticket: `annulus invite DIR` prints one on a machine of the run")
+        } else if looks_like_path(argument) {
+            format!("there is no folder {argument}, and it is not a ticket")
+        } else {
+            error.to_string()
+        })
+    })
+}
+
+/// Whether a word was meant as a path.
+pub fn looks_like_path(word: &str) -> bool {
+    word.contains(['/', '\\']) || word.starts_with('.')
+}
+
+/// `HOST:PORT`, if a word is one.
+pub fn place(word: &str) -> Option<&str> {
+    let (host, port) = word.rsplit_once(':')?;
+    let is_host = match host.strip_prefix('[') {
+        Some(host) => host
+            .strip_suffix(']')
+            .is_some_and(|ip| ip.parse::<Ipv6Addr>().is_ok()),
+        None => {
+            !host.is_empty()
+                && host
+                    .chars()
+                    .all(|c| c.is_ascii_alphanumeric() || "-._".contains(c))
+        }
+    };
+    (is_host && port.parse::<u16>().is_ok_and(|port| port > 0)).then_some(word)
+}
+
+/// The text of the ticket that an argument means.
 pub fn read(argument: &str) -> Result<String, Error> {
     let failed = |place: &str, error: io::Error| {
         Error::failed(format!(
@@ -31,11 +78,10 @@ fn text(from: impl Read) -> io::Result<String> {
     Ok(text)
 }
 
-/// What to call the folder of a peer that joins with this ticket, if nobody says: the same for the same run, and for no
-/// other.
+/// The usual folder name of a peer that joins with this ticket: the same for each ticket of one run.
 pub fn folder_name(ticket: &str) -> String {
     let name = ticket.parse::<Ticket>().map(|ticket| ticket.root.run.to_string());
-    // Whoever takes part with it will say what is wrong with it.
+    // Taking part with it reports what is wrong with it.
     format!("joined-{}", name.unwrap_or_default())
 }
 
@@ -55,6 +101,26 @@ mod tests {
         assert_eq!(read(&format!("@{}", path.display())).unwrap(), "annulus2xyz");
         let error = read("@/no/such/file").unwrap_err().to_string();
         assert!(error.contains("/no/such/file"), "{error}");
+    }
+
+    #[test]
+    fn what_is_no_ticket_is_told_with_what_it_is() {
+        let scratch = Scratch::new();
+        let file = scratch.0.join("notes");
+        std::fs::write(&file, "").unwrap();
+        for (given, told) in [
+            ("runs/tpyo", "there is no folder runs/tpyo"),
+            ("127.0.0.1:4433", "is an address, not a ticket"),
+            ("[::1]:4433", "is an address, not a ticket"),
+            (file.to_str().unwrap(), "is a file: write @"),
+        ] {
+            let error = parse(given).unwrap_err().to_string();
+            assert!(error.contains(told), "{error}");
+        }
+        assert_eq!(place("node-1.lan:80"), Some("node-1.lan:80"));
+        for bad in ["host", "host:", ":80", "host:0", "a b:80", "[x]:80", "host:99999"] {
+            assert_eq!(place(bad), None, "{bad}");
+        }
     }
 
     #[test]

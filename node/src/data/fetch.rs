@@ -6,7 +6,7 @@ use crate::data::provision::{DataDialer, DataStream, Pace, REST, SILENCE, Source
 use crate::net::config::{DIAL_TIMEOUT, HANDSHAKE_TIMEOUT};
 use crate::net::congestion::Congestion;
 use crate::net::connect::connect;
-use crate::net::connection::{LEFT, close};
+use crate::net::connection::{LEFT, close, read_end, write_end};
 use crate::net::handshake::{LocalPeer, propose};
 use crate::net::hello::Purpose;
 use crate::net::identity::Identity;
@@ -199,13 +199,13 @@ pub struct GuestStream {
 impl DataStream for GuestStream {
     async fn send(&mut self, bytes: &[u8]) -> Result<(), String> {
         let said = timeout(SILENCE, self.send.write_all(bytes)).await;
-        said.map_err(|_| silent())?.map_err(|error| error.to_string())
+        said.map_err(|_| silent())?.map_err(write_end)
     }
 
     async fn receive(&mut self, most: usize) -> Result<Bytes, String> {
         let begin = Instant::now();
         let heard = timeout(SILENCE, self.recv.read_chunk(most, true)).await;
-        let heard = heard.map_err(|_| silent())?.map_err(|error| error.to_string())?;
+        let heard = heard.map_err(|_| silent())?.map_err(read_end)?;
         let bytes = heard.ok_or("it hung up")?.bytes;
         match self.pace.keeps(bytes.len(), begin.elapsed()) {
             true => Ok(bytes),

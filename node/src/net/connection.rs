@@ -6,6 +6,7 @@ use crate::net::link::{
     Chunker, Deframer, DownReason, Frame, FrameError, Lane, LinkKind, MAX_FRAME, PREFIX, Refusal, SendError,
     Traffic,
 };
+use crate::printable::printable_line;
 use annulus_core::{Contact, PeerId};
 use bytes::{BufMut, Bytes};
 use quinn::{Connection, ConnectionError, VarInt};
@@ -22,7 +23,9 @@ use tokio::{
     sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc},
     time::{sleep, timeout},
 };
-use web_transport_quinn::{RecvStream, SendStream, Session, SessionError, WebTransportError};
+use web_transport_quinn::{
+    ReadError, RecvStream, SendStream, Session, SessionError, WebTransportError, WriteError,
+};
 
 /// How many bytes of frames are handed to QUIC at once: enough to fill many packets under one lock, and few enough that
 /// a lane's queue drains steadily.
@@ -44,6 +47,9 @@ const MISBEHAVED: u32 = 2;
 
 /// The code with which a browser ends connections without a reason: HTTP/3's `H3_NO_ERROR`.
 pub(crate) const H3_NO_ERROR: VarInt = VarInt::from_u32(0x100);
+
+/// Most characters that are kept of a reason in another's words.
+pub(crate) const REASON: usize = 200;
 
 /// Whether a browser's tab is at the other end. WebTransport then lies between its streams and QUIC's.
 pub(crate) fn is_tab(session: &Session) -> bool {
@@ -340,12 +346,12 @@ impl Wire {
                     REPLACED => DownReason::Replaced,
                     code => match Refusal::from_code(code.into()) {
                         Some(refusal) => DownReason::Refused(refusal),
-                        None => DownReason::Transport(printable(&reason)),
+                        None => DownReason::Transport(printable_line(&reason, REASON)),
                     },
                 };
             }
             SessionError::ConnectionError(error) => error,
-            other => return DownReason::Transport(other.to_string()),
+            other => return DownReason::Transport(printable_line(&other.to_string(), REASON)),
         };
         match error {
             ConnectionError::TimedOut => DownReason::Silent,
@@ -358,14 +364,39 @@ impl Wire {
                 DownReason::PeerLeft
             }
             ConnectionError::LocallyClosed => DownReason::HungUp,
-            other => DownReason::Transport(other.to_string()),
+            other => DownReason::Transport(printable_line(&other.to_string(), REASON)),
         }
     }
 }
 
-/// A peer's message, made safe for a log.
-fn printable(text: &str) -> String {
-    text.chars().take(200).flat_map(char::escape_debug).collect()
+/// Why a session ended, in plain words.
+pub(crate) fn session_end(error: SessionError) -> String {
+    match error {
+        SessionError::ConnectionError(ConnectionError::TimedOut) => {
+            "nothing is heard from it any more".to_owned()
+        }
+        SessionError::WebTransportError(WebTransportError::Closed(LEFT, _)) => "it hung up".to_owned(),
+        SessionError::WebTransportError(WebTransportError::Closed(_, reason)) if !reason.is_empty() => {
+            format!("it hung up: {}", printable_line(&reason, REASON))
+        }
+        _ => "the connection broke".to_owned(),
+    }
+}
+
+/// Why nothing can be read from a peer any more, in plain words.
+pub(crate) fn read_end(error: ReadError) -> String {
+    match error {
+        ReadError::SessionError(error) => session_end(error),
+        _ => "it hung up".to_owned(),
+    }
+}
+
+/// Why nothing can be written to a peer any more, in plain words.
+pub(crate) fn write_end(error: WriteError) -> String {
+    match error {
+        WriteError::SessionError(error) => session_end(error),
+        _ => "it reads no more".to_owned(),
+    }
 }
 
 enum Broken {

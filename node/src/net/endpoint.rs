@@ -9,7 +9,7 @@ use crate::net::config::{
 };
 use crate::net::congestion::suit_tab;
 use crate::net::connect::connect;
-use crate::net::connection::{ConnectionEvent, H3_NO_ERROR, Inbox, LEFT, Streams, Wire};
+use crate::net::connection::{self, ConnectionEvent, H3_NO_ERROR, Inbox, LEFT, Streams, Wire};
 use crate::net::handshake::{Caller, LocalPeer, canonical, listen, propose, refuse, seen_at, welcome};
 use crate::net::hello::{PATH, Purpose};
 use crate::net::link::{DialError, LinkKind, Refusal};
@@ -383,13 +383,13 @@ impl Shared {
         }
         let session = Session::raw(connection);
         let (welcome, send, recv) = propose(&self.me, Purpose::Link, &session, peer).await?;
-        let broken = |error: web_transport_quinn::SessionError| DialError::Broken(error.to_string());
+        let broken = |error| DialError::Broken(connection::session_end(error));
         let mut bulk = session.open_bi().await.map_err(broken)?;
         // Announces the stream to the acceptor, and confirms its welcome.
         bulk.0
             .write_all(&[0; 4])
             .await
-            .map_err(|error| DialError::Broken(error.to_string()))?;
+            .map_err(|error| DialError::Broken(connection::write_end(error)))?;
         Ok(Newcomer {
             wire: self.wire(&session, (peer, welcome.instance), true, welcome.way),
             streams: Streams {

@@ -5,7 +5,7 @@
 //! business.
 
 use crate::net::certificates::{Certificates, Fingerprint};
-use crate::net::connection::{close, is_tab};
+use crate::net::connection::{REASON, close, is_tab};
 use crate::net::gate::Gate;
 use crate::net::hello::{
     CERTIFICATE, HEAD, Hello, MAX_HELLO, MAX_MANIFEST, Purpose, Role, TabHello, TabWelcome, Unread, Welcome,
@@ -14,6 +14,7 @@ use crate::net::hello::{
 use crate::net::link::{DialError, LinkKind, Refusal};
 use crate::net::observed::Observed;
 use crate::net::transport::peer_at;
+use crate::printable::printable_line;
 use annulus_core::invitation::{Admission, Root};
 use annulus_core::signature::{Key, Scheme};
 use annulus_core::{Contact, Digest, PeerId};
@@ -291,7 +292,8 @@ pub(crate) fn dial_error(error: ConnectionError) -> DialError {
         }
         ConnectionError::VersionMismatch => DialError::Refused(Refusal::AnotherVersion),
         ConnectionError::TimedOut => DialError::Unreachable("no answer".to_owned()),
-        other => DialError::Broken(other.to_string()),
+        // The other side may have written it.
+        other => DialError::Broken(printable_line(&other.to_string(), REASON)),
     }
 }
 
@@ -332,6 +334,20 @@ pub(crate) async fn read_message<T: DeserializeOwned>(
 mod tests {
     use super::*;
     use crate::net::hello::certificates;
+
+    #[test]
+    fn the_reason_of_a_connection_that_was_closed_is_safe_to_print() {
+        let close = quinn::ConnectionClose {
+            error_code: quinn::TransportErrorCode::NO_ERROR,
+            frame_type: None,
+            reason: Bytes::from_static(b"\x1b]0;PWNED\x07 \xc2\x9b31m\nnext"),
+        };
+        let told = dial_error(ConnectionError::ConnectionClosed(close)).to_string();
+        assert!(
+            told.contains("PWNED") && !told.contains(char::is_control),
+            "{told:?}"
+        );
+    }
 
     #[test]
     fn where_a_peer_was_seen_never_takes_the_place_of_its_certificates() {

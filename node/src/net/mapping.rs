@@ -80,13 +80,13 @@ pub enum Outside {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Closed {
     /// No address of this machine leads outside.
-    #[error("there is no way out of this network by IPv4")]
+    #[error("this network has no route to the outside by IPv4")]
     NoRoute,
     /// No router answers.
-    #[error("the router passes no ports on: it answers neither to PCP nor to NAT-PMP nor to UPnP")]
+    #[error("the router forwards no ports: it answers neither PCP nor NAT-PMP nor UPnP")]
     Silent,
     /// A router answers, and refuses.
-    #[error("the router does not pass the port on: {0}")]
+    #[error("the router does not forward the port: {0}")]
     Refused(String),
 }
 

@@ -4,7 +4,7 @@ use crate::net::mapping::{Outside, is_private};
 use std::net::{IpAddr, SocketAddr};
 
 /// How peers that cannot dial this peer connect to it.
-const OTHERWISE: &str = "others find it once both have a link to one and the same member";
+const OTHERWISE: &str = "peers elsewhere connect through a member that both can reach";
 
 /// The explanation for these own addresses and this state of the port mapping.
 pub fn words(own: &[SocketAddr], outside: &Outside) -> String {
@@ -14,26 +14,25 @@ pub fn words(own: &[SocketAddr], outside: &Outside) -> String {
             .filter(|ip| !ip.is_loopback())
     };
     if own().next().is_none() {
-        return "from this machine alone: it has no other addresses, or was told to listen on none of them"
-            .into();
+        return "from this machine only, as it listens on no other address".into();
     }
     let by_ipv6 = match own().any(is_global_ipv6) {
-        true => ", and by IPv6 from wherever firewalls let UDP in",
+        true => ", and by IPv6 wherever firewalls let UDP through",
         false => "",
     };
     match outside {
         Outside::Open { at, by } if is_behind_another(*at) => format!(
-            "from this network and the one outside of its router, which passes {at} on ({by}){by_ipv6}; that router is behind \
-             another one, so {OTHERWISE}"
+            "from this network and the next one outside, whose router forwards {at} ({by}){by_ipv6}; another router is in \
+             front of that, so {OTHERWISE}"
         ),
-        Outside::Open { at, by } => format!("from anywhere: the router passes {at} on ({by}){by_ipv6}"),
-        Outside::Needless => "from anywhere, unless a firewall keeps UDP out".into(),
+        Outside::Open { at, by } => format!("from anywhere: the router forwards {at} ({by}){by_ipv6}"),
+        Outside::Needless => "from anywhere, unless a firewall blocks UDP".into(),
         Outside::Closed(why) => format!("from this network{by_ipv6}; {why}, so {OTHERWISE}"),
         Outside::Asking => {
-            format!("from this network{by_ipv6}; the router has not said yet whether it passes a port on")
+            format!("from this network{by_ipv6}; the router has not answered yet whether it forwards a port")
         }
         Outside::Unasked => {
-            format!("from this network{by_ipv6}; no router is asked to pass a port on, so {OTHERWISE}")
+            format!("from this network{by_ipv6}; no router was asked to forward a port, so {OTHERWISE}")
         }
     }
 }
@@ -65,14 +64,19 @@ mod tests {
             (
                 &home[..],
                 open("9.9.9.9:1"),
-                "from anywhere: the router passes 9.9.9.9:1 on (UPnP)",
+                "from anywhere: the router forwards 9.9.9.9:1 (UPnP)",
                 "IPv6",
             ),
-            (&home[..], open("100.64.0.9:1"), "behind another", "anywhere"),
+            (
+                &home[..],
+                open("100.64.0.9:1"),
+                "another router is in front",
+                "anywhere",
+            ),
             (
                 &home[..],
                 Outside::Closed(Closed::Silent),
-                "passes no ports on",
+                "forwards no ports",
                 "anywhere",
             ),
             (
@@ -84,10 +88,10 @@ mod tests {
             (
                 &["[fd00::1]:1", home[0]],
                 Outside::Unasked,
-                "no router is asked",
+                "no router was asked",
                 "IPv6",
             ),
-            (&home[1..], Outside::Unasked, "this machine alone", "router"),
+            (&home[1..], Outside::Unasked, "this machine only", "router"),
             (&["9.9.9.9:1"], Outside::Needless, "unless a firewall", "router"),
         ] {
             let told = words(&all(own), &outside);

@@ -1,11 +1,13 @@
-//! A trained model as one safetensors file with its parameters alone, for any other tool.
+//! A trained model as one safetensors file with its parameters, for any other tool.
 //!
-//! It must not know what the model is: names and shapes come from the manifest.
+//! It must not know what the model is: names and shapes come from the manifest, and what else a reader needs from the task.
 
 use crate::offline::parts_on_disk::PartsOnDisk;
+use crate::participant::run_data;
 use crate::store::files::{FileError, write_atomic};
 use crate::store::run_dir::{CheckpointError, RunDir};
 use crate::store::state_file::{Label, params_header, write_vector};
+use crate::task_factory::TaskFactory;
 use annulus_core::Manifest;
 use annulus_core::id::{Digest, Round};
 use std::fs::File;
@@ -29,8 +31,15 @@ pub struct Exported {
 
 /// Writes the parameters of a run's newest good checkpoint to `file`, in place of any that is there.
 /// `others`: folders of other members, where the model is split. Then no more than a part of it is in memory at a time.
-pub fn export(dir: &Path, others: &[PathBuf], file: &Path) -> Result<Exported, CheckpointError> {
+/// `data`: the run's, if it is not found here and the task tells something of it.
+pub fn export(
+    (dir, others): (&Path, &[PathBuf]),
+    data: Option<&Path>,
+    factories: &[TaskFactory],
+    file: &Path,
+) -> Result<Exported, CheckpointError> {
     let run = RunDir::open(dir)?;
+    let (metadata, lacks) = run_data::metadata(run.manifest(), data, factories);
     if run.manifest().split.is_none() {
         let loaded = run.load_latest()?;
         let label = Label {
@@ -38,8 +47,9 @@ pub fn export(dir: &Path, others: &[PathBuf], file: &Path) -> Result<Exported, C
             digest: loaded.digest,
         };
         let params = |out: &mut Out<'_>| write_vector(out, &loaded.state.params);
-        write(&loaded.manifest, &label, file, params)?;
-        return Ok(exported(&loaded.manifest, &label, loaded.warnings));
+        write(&loaded.manifest, (&label, &metadata), file, params)?;
+        let warnings = loaded.warnings.into_iter().chain(lacks).collect();
+        return Ok(exported(&loaded.manifest, &label, warnings));
     }
     let on_disk = PartsOnDisk::newest(dir, others)?;
     let mut unread = None;
@@ -50,10 +60,11 @@ pub fn export(dir: &Path, others: &[PathBuf], file: &Path) -> Result<Exported, C
             Err(error) => Err(io::Error::other(unread.insert(error).to_string())),
         })
     };
-    let written = write(&on_disk.manifest, &on_disk.label, file, parts);
-    // What cannot be read is not the file's fault that is written.
+    let written = write(&on_disk.manifest, (&on_disk.label, &metadata), file, parts);
+    // An error in reading is not blamed on the file that is written.
     unread.map_or(written, Err)?;
-    Ok(exported(&on_disk.manifest, &on_disk.label, on_disk.warnings))
+    let warnings = on_disk.warnings.iter().cloned().chain(lacks).collect();
+    Ok(exported(&on_disk.manifest, &on_disk.label, warnings))
 }
 
 type Out<'a> = BufWriter<&'a File>;
@@ -61,11 +72,11 @@ type Out<'a> = BufWriter<&'a File>;
 /// Writes a file with the header of a run's parameters and what `params` writes.
 fn write(
     manifest: &Manifest,
-    label: &Label,
+    (label, metadata): (&Label, &[(&'static str, String)]),
     file: &Path,
     params: impl FnOnce(&mut Out<'_>) -> io::Result<()>,
 ) -> Result<(), CheckpointError> {
-    let header = params_header(manifest, label);
+    let header = params_header(manifest, label, metadata);
     let header = header.map_err(|error| CheckpointError::State(file.to_path_buf(), error))?;
     let written: Result<(), FileError> = write_atomic(file, |out| {
         out.write_all(&header)?;
@@ -101,7 +112,7 @@ mod tests {
         writer.append(&record, digest).unwrap();
         writer.saver().save(&run.head, &run.state, digest).unwrap();
         let file = scratch.0.join("model.safetensors");
-        let exported = export(writer.dir().path(), &[], &file).unwrap();
+        let exported = export((writer.dir().path(), &[]), None, &[], &file).unwrap();
         assert_eq!(
             (
                 exported.round,
@@ -111,7 +122,11 @@ mod tests {
             ),
             (1, digest, 4, 27)
         );
-        assert!(exported.warnings.is_empty());
+        assert!(
+            exported.warnings[0].contains("no task"),
+            "{:?}",
+            exported.warnings
+        );
         let bytes = std::fs::read(&file).unwrap();
         let (_, metadata) = SafeTensors::read_metadata(&bytes).unwrap();
         assert_eq!(metadata.metadata().as_ref().unwrap()["digest"], digest.to_hex());

@@ -25,10 +25,18 @@ pub(crate) mod sample;
 #[cfg(feature = "native")]
 mod split_replay;
 
+/// Tells a person, on standard error, if a model has learnt nothing yet.
+#[cfg(feature = "native")]
+pub(crate) fn note_round(round: annulus_core::Round) {
+    if round == 0 {
+        eprintln!("note: nothing is learnt yet: this is round 0, the model as its seed made it");
+    }
+}
+
 /// Tells a person, on standard error, what was passed over on the way to a checkpoint.
 #[cfg(feature = "native")]
 pub(crate) fn warn(warnings: &[String]) {
     for warning in warnings {
-        eprintln!("warning: {warning}");
+        eprintln!("warning: {}", crate::printable::printable(warning));
     }
 }

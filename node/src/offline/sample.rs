@@ -1,7 +1,7 @@
 //! What a run's model writes, by the newest checkpoint of its folder.
 
 use super::parts_on_disk::PartsOnDisk;
-use super::warn;
+use super::{note_round, warn};
 use crate::participant::error::Error;
 use crate::participant::memory;
 use crate::participant::run_setup::{Means, RunSetup};
@@ -33,6 +33,7 @@ pub fn write(
         let loaded = run.load_latest()?;
         let trainer = RunSetup::to_write(&loaded.manifest, given, factories)?;
         warn(&loaded.warnings);
+        note_round(loaded.head.round);
         (trainer, loaded.state.params)
     } else {
         memory::keep_within(given.memory);
@@ -41,6 +42,7 @@ pub fn write(
         let mut inference =
             RunSetup::inference_to_write(manifest, given, factories, on_disk.clone().reader())?;
         warn(&on_disk.warnings);
+        note_round(on_disk.label.head.round);
         if let Some(runs) = inference.to_write()? {
             begin(runs);
             return Ok(read_sync(inference.write(prompt, &mut emit))?);

@@ -80,15 +80,31 @@ pub enum Error {
     },
     /// A whole model does not fit into the memory that may be taken.
     #[error(
-        "this model takes about {:.0} MB of memory, and this process may take {:.0} (by --memory, or the limits that it was \
-         started with: `ulimit -d`). Train it on several machines that each hold some of its steps: \
-         `annulus train --split auto`, which others join",
+        "this model takes about {:.0} MB of memory, and this process can have {:.0}: the least of --memory, `ulimit -d`, the \
+         limit of its container, service or job, and what is free. Split it over several machines: `annulus train --split \
+         auto`, which others join",
         .need.div_ceil(1_000_000), .limit / 1_000_000
     )]
     Memory {
         /// Bytes that it needs.
         need: u64,
         /// Bytes that it may take.
+        limit: u64,
+    },
+    /// A batch has more samples than there are.
+    #[error("batch={batch} is not possible: the data has {samples} samples. Write batch={samples} or less")]
+    Batch {
+        /// Samples of a batch.
+        batch: u64,
+        /// Samples of the data.
+        samples: u64,
+    },
+    /// A batch has more samples than memory can hold the numbers of.
+    #[error("batch={batch} is not possible: its samples do not fit into the {:.0} MB of memory that there are. Write less", .limit / 1_000_000)]
+    BatchMemory {
+        /// Samples of a batch.
+        batch: u64,
+        /// Bytes that may be taken.
         limit: u64,
     },
     /// Not even one step fits.
@@ -115,10 +131,10 @@ pub enum Error {
         /// Bytes that may be taken.
         limit: u64,
     },
-    /// Not even one step can be computed anew.
+    /// Not even one step can be computed again.
     #[error(
-        "step {step} of this model's {steps} takes about {:.0} MB of memory by itself to be computed anew, and this process may \
-         take {:.0} (by --memory, or the limits that it was started with: `ulimit -d`): allow more",
+        "step {step} of this model's {steps} takes about {:.0} MB of memory to be computed again, and this process may take {:.0}: \
+         the least of --memory, `ulimit -d` and the limit of its container, service or job. Allow more",
         .need.div_ceil(1_000_000), .limit / 1_000_000
     )]
     NoStep {
@@ -164,7 +180,7 @@ pub enum Error {
     /// It cannot keep to some cores.
     #[error("this system does not keep a process to some of its cores ({0}): leave --cores out")]
     Cores(std::io::Error),
-    /// What it is asked to heed cannot be known here.
+    /// The system does not tell what an option needs.
     #[error(
         "this system does not tell {0}: leave out the option that asks for it (--hours, --only-plugged-in, --only-idle)"
     )]
@@ -175,6 +191,15 @@ pub enum Error {
     /// The page's certificate.
     #[error(transparent)]
     Tls(#[from] TlsError),
+    /// There is no page where it was said to be.
+    #[error(
+        "--page {dir} holds no page (no index.html): name the folder that `cargo xtask browser` made, or leave --page out",
+        dir = .0.display()
+    )]
+    Page(PathBuf),
+    /// The settings of a new run contradict each other.
+    #[error("these settings are not possible: {0}")]
+    Settings(&'static str),
     /// A file that is neither of a run nor of a page.
     #[error(transparent)]
     File(FileError),

@@ -60,28 +60,28 @@ impl EventTranslator {
             PeerEvent::Entered => vec![member(me(), events::Change::Joined, String::new())],
             PeerEvent::Continued => {
                 vec![warning(
-                    "no other member can be reached: this peer goes on alone".into(),
+                    "no other member can be reached, so this peer goes on alone. Others join again when they come back".into(),
                 )]
             }
             PeerEvent::Outcast { reason, lost } => {
                 let mut told = vec![member(me(), events::Change::Evicted, reason.to_string())];
                 if *lost > 0 {
                     told.push(warning(format!(
-                        "{lost} samples that this side had counted are lost: the other side counts more"
+                        "{lost} samples of this side of the run are lost, as the other side has counted more"
                     )));
                 }
                 told
             }
             PeerEvent::Outlawed { peer, proven } => {
                 let why = match proven {
-                    true => "it has signed two things that contradict each other",
-                    false => "it has sent what is falsely signed",
+                    true => "it signed two messages that contradict each other",
+                    false => "it sent a message with a false signature",
                 };
                 vec![warning(format!("{} is cut off: {why}", peer.to_hex()))]
             }
             PeerEvent::FalseUpdate { peer, part } => vec![warning(format!(
-                "{} has let out an update of part {part} that does not follow from its sum: all peers have taken these weights. \
-                 Go on from an older checkpoint if you do not trust them",
+                "{} sent an update of part {part} that does not follow from its sum, and all peers have taken these weights. If you \
+                 do not trust them, go on from an older checkpoint",
                 peer.to_hex()
             ))],
             PeerEvent::NotFinite { .. } => Vec::new(),
@@ -93,19 +93,19 @@ impl EventTranslator {
             PeerEvent::Lacking { parts, wait } => {
                 let seconds = wait.as_secs();
                 vec![warning(format!(
-                    "waiting: nobody who is here keeps the optimizer's vectors of parts {}; if no member that kept them \
-                     comes back within {seconds} s, they begin anew at zero",
+                    "waiting: no member here holds the optimizer state of parts {}. If no holder comes back within {seconds} s, it \
+                     starts again from zero",
                     ranges(parts)
                 ))]
             }
             &PeerEvent::WentBack { from, to, samples } => vec![warning(format!(
-                "went back from round {from} to {to}: {samples} samples since then are computed again, since what was learnt from \
-                 them of some parts of the model only those had who are gone"
+                "went back from round {from} to {to}: {samples} samples are computed again, as only members that are gone held some \
+                 parts of the model since then"
             ))],
             PeerEvent::Waiting { members } => {
                 let need = peer.manifest().min_peers;
                 vec![warning(format!(
-                    "waiting: {members} of at least {need} members are there"
+                    "waiting for members: {members} of at least {need} are here"
                 ))]
             }
         }
@@ -168,8 +168,8 @@ fn lacking_spans(peer: &Peer) -> String {
         _ => ("spans", "them"),
     };
     format!(
-        "waiting: nobody who is here holds {which} {} of the model's {all}. The run goes on when peers join that have room for \
-         {it}, or those come back that held {it}",
+        "waiting: no member here holds {which} {} of the model's {all}. The run goes on when a peer with room for {it} joins, or \
+         a former holder comes back",
         ranges(&open)
     )
 }
@@ -187,7 +187,7 @@ pub(crate) fn ranges(numbers: &[u16]) -> String {
 /// How spans are to be held, with why in one line.
 fn shift(shift: &Shift, head: &Head) -> Event {
     let why = format!(
-        "the slowest member's part of a round is {} % shorter then",
+        "that makes the slowest member's part of a round {} % shorter",
         shift.shorter
     );
     let steps = |spans: &[NonZeroU16]| spans.iter().map(|steps| steps.get().into()).collect();
@@ -218,12 +218,12 @@ fn pace(turn: Turn, head: &Head) -> Event {
             before_us,
         } => match before_us {
             Some(before_us) => format!(
-                "an exchange takes {} that way, and took {} before",
+                "an exchange takes {} this way, and took {} before",
                 ms(exchange_us),
                 ms(before_us)
             ),
             None => format!(
-                "an exchange takes {} that way, and often failed before",
+                "an exchange takes {} this way, and often failed before",
                 ms(exchange_us)
             ),
         },
@@ -231,7 +231,7 @@ fn pace(turn: Turn, head: &Head) -> Event {
             exchange_us,
             batch_us,
         } => format!(
-            "an exchange takes {}, and to compute a batch {}",
+            "an exchange takes {} and a batch {}",
             ms(exchange_us),
             ms(batch_us)
         ),

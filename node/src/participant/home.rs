@@ -10,7 +10,7 @@ use crate::net::identity::Identity;
 use crate::net::link::bulk_queue;
 use crate::net::nearby::door::{Door, News};
 use crate::net::quic::QuicLink;
-use crate::options::Local;
+use crate::options::{Local, Page};
 use crate::participant::error::Error;
 use crate::participant::folder::Folder;
 use crate::participant::memory;
@@ -24,6 +24,7 @@ use crate::web::{self, About, Site};
 use annulus_core::invitation::Role;
 use annulus_core::{Contact, DataSource, Initial, Manifest, Settings};
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::net::TcpListener;
@@ -81,7 +82,7 @@ pub(crate) async fn listen(
         door: door.as_ref().map(|(door, _)| door.clone()),
         served: served.clone(),
         bulk_queue_bytes: bulk_queue(manifest.layout.len),
-        small_packets: memory::limit(local.memory).is_some(),
+        small_packets: memory::is_tight(local.memory),
         line: local.line.as_deref().map(str::parse).transpose()?,
         ..config
     };
@@ -191,6 +192,10 @@ impl Home {
             Some(_) => web::urls(at, &addresses, for_guests.as_deref()),
             None => (None, None),
         };
+        let dir = match &local.page {
+            Some(page) => page_folder(page)?,
+            None => None,
+        };
         let ready = Event::Ready(events::Ready {
             peer: self.settings.me.to_hex(),
             run: manifest.run_id().to_hex(),
@@ -198,6 +203,7 @@ impl Home {
             ticket_file: Folder::ticket_file(&local.out).display().to_string(),
             url,
             share_url,
+            takes_tabs: dir.is_some(),
             task: manifest.task.clone(),
             device: setup.device.name.clone(),
             parameters: manifest.layout.len as u64,
@@ -222,7 +228,6 @@ impl Home {
                     data_bytes: self.served.size(),
                     spans: manifest.split.as_ref().map_or(0, |split| split.spans.len()),
                 };
-                let dir = page.dir.clone().or_else(web::usual_folder);
                 let hosts = Hosts::new(page.hosts.iter().chain(&local.advertise));
                 let switch = Switch::new(&permission::file(&local.out));
                 Some(Site::start(listener, tls, hosts, dir, about, Some(switch)))
@@ -236,6 +241,15 @@ impl Home {
         }
         drop(told);
         Ok((site, self.link, self.settings))
+    }
+}
+
+/// Where the page for browsers is; none if it was not built.
+fn page_folder(page: &Page) -> Result<Option<PathBuf>, Error> {
+    match &page.dir {
+        None => Ok(web::usual_folder()),
+        Some(dir) if dir.join("index.html").is_file() => Ok(Some(dir.clone())),
+        Some(dir) => Err(Error::Page(dir.clone())),
     }
 }
 

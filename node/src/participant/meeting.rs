@@ -12,7 +12,7 @@ use annulus_core::{Contact, RunId};
 use std::fs::{File, TryLockError};
 use std::net::{SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::lookup_host;
 
 /// Between two tries to get hold of the file. Others hold it for as long as it takes to read it; the founder for as long as
@@ -32,22 +32,60 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    /// Where others may be. What cannot be found out now may be later.
-    pub async fn addresses(&self) -> Vec<SocketAddr> {
+    /// Where others may be, and each name that cannot be resolved, with why. It may be resolved later.
+    pub async fn addresses(&self) -> (Vec<SocketAddr>, Vec<String>) {
+        let (mut addresses, mut unresolved) = (Vec::new(), Vec::new());
         match self {
-            Self::File(file) => file
-                .ticket()
-                .ok()
-                .flatten()
-                .map_or(Vec::new(), |there| there.addrs),
+            Self::File(file) => addresses.extend(
+                file.ticket()
+                    .ok()
+                    .flatten()
+                    .into_iter()
+                    .flat_map(|there| there.addrs),
+            ),
             Self::Names(names) => {
-                let mut addresses = Vec::new();
                 for name in names {
-                    addresses.extend(lookup_host(name).await.into_iter().flatten());
+                    match lookup_host(name).await {
+                        Ok(found) => addresses.extend(found),
+                        Err(error) => unresolved.push(format!("{name} ({error})")),
+                    }
                 }
-                addresses
             }
         }
+        (addresses, unresolved)
+    }
+}
+
+/// When to tell the user of names that cannot be resolved: soon, as they may be misspelt, and again now and then. Not at
+/// once, as where machines are started together their names come up a little later.
+#[derive(Debug, Default)]
+pub(crate) struct Unresolved {
+    since: Option<Instant>,
+    told: Option<Instant>,
+}
+
+impl Unresolved {
+    /// For how long names may fail before that is told.
+    const PATIENCE: Duration = Duration::from_secs(5);
+
+    /// Between two times of telling.
+    const AGAIN: Duration = Duration::from_secs(600);
+
+    /// Whether to tell of it now, that some fail or none does.
+    pub fn is_due(&mut self, fails: bool, now: Instant) -> bool {
+        if !fails {
+            *self = Self::default();
+            return false;
+        }
+        let since = *self.since.get_or_insert(now);
+        let due = match self.told {
+            None => now >= since + Self::PATIENCE,
+            Some(told) => now >= told + Self::AGAIN,
+        };
+        if due {
+            self.told = Some(now);
+        }
+        due
     }
 }
 
@@ -264,6 +302,30 @@ mod tests {
         );
         assert!(is_here(&"127.0.0.1:9".parse().unwrap()));
         assert!(!is_here(&"192.0.2.1:9".parse().unwrap()));
+    }
+
+    #[tokio::test]
+    async fn a_name_that_cannot_be_resolved_is_told_with_why() {
+        let names = ["127.0.0.1:4433", "no..name:4433"].map(str::to_owned);
+        let (addresses, unresolved) = Place::Names(names.to_vec()).addresses().await;
+        assert_eq!(addresses, ["127.0.0.1:4433".parse().unwrap()]);
+        assert!(
+            unresolved.len() == 1 && unresolved[0].starts_with("no..name:4433 ("),
+            "{unresolved:?}"
+        );
+    }
+
+    #[test]
+    fn unresolved_names_are_told_of_soon_and_now_and_then() {
+        let start = Instant::now();
+        let told = |fails: &dyn Fn(u64) -> bool| {
+            let mut unresolved = Unresolved::default();
+            let at = |second: &u64| unresolved.is_due(fails(*second), start + Duration::from_secs(*second));
+            (0..1400).filter(at).collect::<Vec<u64>>()
+        };
+        assert_eq!(told(&|_| true), [5, 605, 1205]);
+        assert!(told(&|second| second < 5).is_empty());
+        assert_eq!(told(&|second| second < 10 || second > 20), [5, 26, 626, 1226]);
     }
 
     #[test]

@@ -1,16 +1,25 @@
 //! How much memory this process may take, and how much a run takes of it.
 
-use super::heap;
 use super::room::BASE;
+use super::{cgroup, heap};
 use crate::trainer::span::Space;
 use annulus_core::optim::{Moments, Optimizer};
 use std::fs;
 
-/// Bytes of memory that this process may take: as many as it is `given`, or as its user's limits (`ulimit -d`, `ulimit -v`)
-/// allow. None if nothing limits it.
+/// A limit below this many bytes is worth more system calls to keep within (a guess).
+const TIGHT: u64 = 4 << 30;
+
+/// Bytes of memory that this process may take: the least of what it is `given`, what its user's limits (`ulimit -d`,
+/// `ulimit -v`) allow, and what its control group does. None if nothing limits it.
 pub fn limit(given: Option<u64>) -> Option<u64> {
     let text = fs::read_to_string("/proc/self/limits").unwrap_or_default();
-    given.into_iter().chain(of_limits(&text)).min()
+    let group = cgroup::allowed().map(|group| group.limit);
+    given.into_iter().chain(of_limits(&text)).chain(group).min()
+}
+
+/// Whether the process should rather be slower than take memory that it does not need.
+pub fn is_tight(given: Option<u64>) -> bool {
+    limit(given).is_some_and(|limit| limit < TIGHT)
 }
 
 /// The smaller of the two limits that stand against memory, as Linux tells them.
@@ -25,24 +34,42 @@ fn of_limits(text: &str) -> Option<u64> {
         .min()
 }
 
-/// Bytes of memory that are free on this machine, if the system tells.
+/// Bytes of memory that are free for this process, on this machine and in its control group, if the system tells.
 pub fn free() -> Option<u64> {
-    let text = fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
-    Some(kib << 10)
+    let machine = fs::read_to_string("/proc/meminfo").ok();
+    let machine = machine.and_then(|text| of_meminfo(&text, &["MemAvailable:"]));
+    machine
+        .into_iter()
+        .chain(cgroup::allowed().map(|group| group.free))
+        .min()
 }
 
-/// Bytes that this process had better keep to: those that it may take, or else three quarters of what is free, so that some is
-/// left to others.
+/// The sum of these lines of `/proc/meminfo`, in bytes.
+fn of_meminfo(text: &str, names: &[&str]) -> Option<u64> {
+    let of = |name: &&str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(*name))?;
+        line.split_whitespace().next()?.parse::<u64>().ok()
+    };
+    names.iter().map(of).sum::<Option<u64>>().map(|kib| kib << 10)
+}
+
+/// The most bytes that this process can get: no more than it may take, and no more than the machine has, swapped out too.
+pub fn most(given: Option<u64>) -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok();
+    let machine = text.and_then(|text| of_meminfo(&text, &["MemAvailable:", "SwapFree:"]));
+    limit(given).into_iter().chain(machine).min()
+}
+
+/// Bytes of memory for this process to keep to: those that it may take, but no more than three quarters of what is free, so
+/// that some is left to others.
 pub fn likes(given: Option<u64>) -> u64 {
-    let of_free = || free().map(|free| free / 4 * 3);
-    limit(given).or_else(of_free).unwrap_or(u64::MAX)
+    let of_free = free().map(|free| free / 4 * 3);
+    limit(given).into_iter().chain(of_free).min().unwrap_or(u64::MAX)
 }
 
-/// Has the process keep no more memory than it needs, where it is limited. To be called before it takes any, or has threads.
+/// Has the process keep no more memory than it needs, where it has little. To be called before it takes any, or has threads.
 pub fn keep_within(given: Option<u64>) {
-    if limit(given).is_some() {
+    if is_tight(given) {
         heap::keep_small();
     }
 }
@@ -77,5 +104,16 @@ mod tests {
         assert_eq!(of_limits(&less), Some(300_000_000));
         assert_eq!(of_limits(&text.replace("400000000", "unlimited")), None);
         assert_eq!(of_limits(""), None);
+    }
+
+    #[test]
+    fn what_is_free_is_read_in_kibibytes() {
+        let text = "MemTotal:  9 kB\nMemAvailable:    8000 kB\nSwapFree:  500 kB\n";
+        assert_eq!(of_meminfo(text, &["MemAvailable:"]), Some(8000 << 10));
+        assert_eq!(
+            of_meminfo(text, &["MemAvailable:", "SwapFree:"]),
+            Some(8500 << 10)
+        );
+        assert_eq!(of_meminfo("", &["MemAvailable:"]), None);
     }
 }

@@ -10,6 +10,8 @@ pub mod room;
 pub mod trace;
 
 #[cfg(feature = "native")]
+mod cgroup;
+#[cfg(feature = "native")]
 pub mod error;
 #[cfg(feature = "native")]
 pub(crate) mod folder;

@@ -39,11 +39,12 @@ mod look;
 mod nearby;
 mod recording;
 mod restoring;
+mod working;
 
-use leaving::end_after;
 use look::{Meeting, is_member_with};
 use nearby::Nearby;
 use restoring::{Disk, Restored};
+use working::Working;
 
 /// Between two looks at what was left in the folder.
 const LOOK_AT_FOLDER: Duration = Duration::from_secs(1);
@@ -89,11 +90,13 @@ impl<'a> Participant<'a> {
         let (found, answers) = unbounded_channel();
         let shuffle = Shuffle::of(&manifest);
         let keep = local.keep.get() as usize;
+        let mut given = Arc::default();
         let engine = match setup.computes {
             Computes::Whole(Whole {
                 worker,
                 worker_factory,
             }) => {
+                given = worker.given();
                 let worker: Box<dyn Worker> = match (local.sample_takes, local.slower) {
                     (Some(sample), _) => Box::new(Timed::new(worker, sample)),
                     (None, None) => worker,
@@ -118,6 +121,7 @@ impl<'a> Participant<'a> {
                 to_loop,
             ),
             results,
+            working: Working::new(given),
             checkpoint_writer: CheckpointWriter::start(manifest, keep, destination, to_us),
             written,
             found,
@@ -145,6 +149,7 @@ impl<'a> Participant<'a> {
             refused: None,
             failure: None,
             recorded: None,
+            saved_at: Instant::now(),
         };
         let driver = Driver::new(peer, link, shuffle);
         Self { driver, host }
@@ -215,6 +220,8 @@ impl<'a> Participant<'a> {
 struct NativeHost<'a> {
     workers: Workers,
     results: UnboundedReceiver<WorkerResult>,
+    /// Their present work.
+    working: Working,
     checkpoint_writer: CheckpointWriter,
     written: UnboundedReceiver<Written>,
     /// Who answered where a ticket leads.
@@ -256,6 +263,8 @@ struct NativeHost<'a> {
     failure: Option<Error>,
     /// The head that the ledger on disk ends with: only its state may be saved.
     recorded: Option<(Round, Digest)>,
+    /// When a checkpoint was last due.
+    saved_at: Instant,
 }
 
 /// What happens beside the link.
@@ -311,15 +320,22 @@ impl Host for NativeHost<'_> {
             Happening::Restored(restored) => self.on_restored(restored, driver),
             Happening::Written(Written::Warning(message)) => self.warn(message),
             Happening::Written(Written::Failed(error)) => self.fail(error.into(), driver),
-            // Where a member is to be had is known better by what it says itself.
+            // A member's own messages tell better where it is.
             Happening::Found(Ok(Source { peer, .. })) if is_member_with(driver.peer(), peer) => {}
             Happening::Found(Ok(Source { peer, contact })) => driver.know(peer, &contact, self.now()),
             Happening::Found(Err(DialError::Refused(Refusal::AnotherRun))) => self.warn(
                 "somebody is where this run's peers meet and takes part in another run: was it started by another command?"
                     .into(),
             ),
+            Happening::Found(Err(DialError::NoAddress(names))) => self.warn(format!(
+                "the meeting place cannot be resolved: {names}. Check the name after --meet; until then no other peer finds \
+                 this one there"
+            )),
             Happening::Found(Err(error)) => self.fail(error.into(), driver),
             Happening::Look => {
+                if let Some(told) = self.working.told(Instant::now()) {
+                    (self.sink)(told);
+                }
                 let (contact, outside) = (driver.link().contact(), driver.link().outside());
                 self.follow_addresses(contact, outside);
                 let bytes_per_s = driver.link().carried();
@@ -334,16 +350,7 @@ impl Host for NativeHost<'_> {
                 }
                 return self.stand_aside(driver);
             }
-            Happening::Request if self.asked_to_leave => {
-                self.in_a_hurry = true;
-                return ControlFlow::Break(Exit::Left);
-            }
-            Happening::Request => {
-                self.asked_to_leave = true;
-                end_after(self.local.leave_within);
-                self.warn("leaving after this round; once more to leave at once".into());
-                self.feed(Input::Leave, driver);
-            }
+            Happening::Request => return self.leave_on_request(driver),
         }
         ControlFlow::Continue(())
     }
@@ -362,10 +369,13 @@ impl Host for NativeHost<'_> {
     }
 
     fn compute(&mut self, round: Round, share: Share) {
+        self.working
+            .begin(round, share.samples.len() as u64, Instant::now());
         self.workers.contribute(round, share);
     }
 
     fn compute_span(&mut self, work: Box<SpanWork>, samples: Vec<u64>) {
+        self.working.begin(work.round, 0, Instant::now());
         self.workers.compute_span(work, samples);
     }
 
@@ -388,7 +398,10 @@ impl Host for NativeHost<'_> {
         }
         self.remember(&event, driver.peer());
         match event {
-            PeerEvent::Committed(commit) => self.committed(*commit, driver.peer()),
+            PeerEvent::Committed(commit) => {
+                self.working.end();
+                self.committed(*commit, driver.peer());
+            }
             PeerEvent::Continued => {
                 if let Some(founder) = driver.peer().founder() {
                     self.checkpoint_writer.go_on(founder.clone());
@@ -402,6 +415,7 @@ impl Host for NativeHost<'_> {
 
 impl NativeHost<'_> {
     fn on_computed(&mut self, result: ComputeResult, driver: &mut Driver<QuicLink>) {
+        self.working.made();
         match result {
             ComputeResult::Made(input) => self.feed(input, driver),
             ComputeResult::Refused(input, why) => {
@@ -431,25 +445,6 @@ impl NativeHost<'_> {
             Ok(None) => {}
             Err(why) => self.warn(format!("the evaluation failed: {why}")),
         }
-    }
-
-    /// Leaves the ring where something stands against computing here, in good order while that takes no longer than it may.
-    fn stand_aside(&mut self, driver: &mut Driver<QuicLink>) -> ControlFlow<Exit> {
-        match self.aside {
-            Some(since) if since.elapsed() >= self.local.leave_within => {
-                self.in_a_hurry = true;
-                return ControlFlow::Break(Exit::Left);
-            }
-            None if !self.asked_to_leave => {
-                if let Some(against) = self.permission.against() {
-                    self.aside = Some(Instant::now());
-                    self.warn(format!("leaving after this round for a while: {against}"));
-                    self.feed(Input::Leave, driver);
-                }
-            }
-            _ => {}
-        }
-        ControlFlow::Continue(())
     }
 
     /// Tells the run of tickets that were taken back here, until it knows.

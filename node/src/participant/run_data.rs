@@ -43,6 +43,41 @@ pub(super) fn load_to_write(
     }
 }
 
+/// What a reader of a run's exported model needs to know, and what of it cannot be said, if anything, with why.
+pub(crate) fn metadata(
+    manifest: &Manifest,
+    data: Option<&Path>,
+    factories: &[TaskFactory],
+) -> (Vec<(&'static str, String)>, Option<String>) {
+    let Ok(factory) = find(factories, &manifest.task) else {
+        let task = &manifest.task;
+        return (
+            Vec::new(),
+            Some(format!(
+                "this program has no task {task}: the file says nothing of its model's settings"
+            )),
+        );
+    };
+    let without = (factory.load)(&manifest.task_config, None);
+    let loaded = match without {
+        Ok(without) if data.is_none() && without.writing != Writing::WithData => Ok(without),
+        _ => load_of_run(manifest, data, factories),
+    };
+    match loaded {
+        Ok(loaded) => (loaded.metadata, None),
+        Err(why) => {
+            let inner = (factory.load_inner)(&manifest.task_config, &manifest.layout);
+            let warning = format!(
+                "what the file would tell of the run's data, such as a vocabulary, is not in it: {why}"
+            );
+            (
+                inner.map(|inner| inner.metadata).unwrap_or_default(),
+                Some(warning),
+            )
+        }
+    }
+}
+
 /// Reads a run's data by `read`, which also gives its hash, from the first place that has the right one: where the user
 /// says, or else where data that was fetched is kept and where somebody on this machine had it. No place is one too, if
 /// the task makes its own data.

@@ -14,12 +14,13 @@ use crate::store::run_dir::RunDir;
 use crate::task_factory::{Drawing, LoadedTask, TaskFactory, WorkerFactory};
 use crate::trainer::span::{self, Inference, MakeSpan, ModelSteps, SplitModel, Weights};
 use crate::trainer::{TrainerOptions, Worker};
+use annulus_core::config::ManifestError;
 use annulus_core::interface::Input;
 use annulus_core::optim::{Moments, Optimizer, Schedule};
 use annulus_core::split::Split;
 use annulus_core::{DataSource, Manifest, PeerId, State};
 use burn::tensor::read_sync;
-use std::num::{NonZeroU16, NonZeroU64};
+use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -243,6 +244,22 @@ fn whole(loaded: &LoadedTask, device: &OpenDevice, seed: u64, micro_batch: u32) 
     })
 }
 
+/// Whether the data has as many samples as a batch, and memory room for their numbers: before anything takes it.
+fn check_batch(batch: NonZeroU32, samples: NonZeroU64, memory: Option<u64>) -> Result<(), Error> {
+    let (count, samples) = (u64::from(batch.get()), samples.get());
+    if count > samples {
+        return Err(Error::Batch {
+            batch: count,
+            samples,
+        });
+    }
+    match memory::most(memory) {
+        // Each is held in two lists.
+        Some(limit) if 16 * count > limit => Err(Error::BatchMemory { batch: count, limit }),
+        _ => Ok(()),
+    }
+}
+
 /// Whether there is room for a whole model, where memory is limited: before anything takes it.
 fn enough_memory(
     parameters: u64,
@@ -250,7 +267,7 @@ fn enough_memory(
     memory: Option<u64>,
 ) -> Result<(), Error> {
     let need = memory::of_whole(parameters, optimizer, moments);
-    match memory::limit(memory) {
+    match memory::most(memory) {
         Some(limit) if need > limit => Err(Error::Memory { need, limit }),
         _ => Ok(()),
     }
@@ -368,17 +385,19 @@ pub(crate) fn prepare(
     let data = given.data.map(Data::open).transpose();
     let data = data.map_err(|error| Error::Task(error.into()))?;
     let loaded = (factory.load)(&factory.config(&run.task_config), data.as_ref())?;
+    check_batch(run.batch, loaded.samples, given.memory)?;
     let optimizer = run.optimizer.parse::<Optimizer>()?;
     let device = device::open(given.device.parse::<DeviceRequest>()?)?;
     let (model, layout, split) = match &run.split {
         SplitRun::Off => {
             if memory::limit(given.memory).is_some() {
-                // What it takes is known without taking it, one tensor at a time.
+                // Drawing one tensor at a time tells the need without the memory.
                 let parameters = loaded.layout(run.seed)?.len as u64;
                 enough_memory(parameters, (&optimizer, run.moments), given.memory)?;
             }
             let whole = whole(&loaded, &device, run.seed, run.micro_batch)?;
             let layout = whole.worker.layout().clone();
+            enough_memory(layout.len as u64, (&optimizer, run.moments), given.memory)?;
             (Model::Whole(whole), layout, None)
         }
         SplitRun::Auto | SplitRun::Spans(_) | SplitRun::Cut(_) => {
@@ -423,7 +442,10 @@ pub(crate) fn prepare(
         copies,
         split,
     };
-    manifest.check()?;
+    manifest.check().map_err(|error| match error {
+        ManifestError::Unusable(why) => Error::Settings(why),
+        error => Error::Manifest(error),
+    })?;
     let setup = RunSetup {
         computes: match (model, &manifest.split) {
             (Model::Steps(steps), Some(split)) => {

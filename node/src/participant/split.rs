@@ -42,7 +42,6 @@ pub fn cut(
     let all = std::iter::once(0..model.steps()).collect::<Vec<_>>();
     let terms = SpanTerms::of(&run.optimizer.parse::<Optimizer>()?, run.moments, run.lanes.get());
     let (needs, terms) = needs(&with(&all), terms);
-    let allowed = memory::limit(memory);
     let machine = |memory_bytes| Machine {
         memory_bytes,
         speed: 1000,
@@ -60,7 +59,11 @@ pub fn cut(
             (stages::split(&needs, &machines, &terms), u64::MAX)
         }
         SplitRun::Auto | SplitRun::Off | SplitRun::Cut(_) => {
-            let limit = allowed.or_else(memory::free).unwrap_or(u64::MAX);
+            let limit = memory::limit(memory)
+                .into_iter()
+                .chain(memory::free())
+                .min()
+                .unwrap_or(u64::MAX);
             (fewest_spans(&needs, machine(limit), model.steps(), &terms), limit)
         }
     };
@@ -140,7 +143,7 @@ pub fn room(
     let (may, allowed) = (memory::likes(memory), memory::limit(memory));
     let most = most.map_or(u16::MAX, NonZeroU16::get);
     match (super::room::room(manifest, split, may, (most, false)), allowed) {
-        (Err(NoRoom { need }), Some(limit)) => Err(Error::NoRoom { need, limit }),
+        (Err(NoRoom { need }), Some(limit)) if need > limit => Err(Error::NoRoom { need, limit }),
         (room, _) => Ok(room.unwrap_or(Room::of(1))),
     }
 }

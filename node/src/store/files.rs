@@ -38,6 +38,10 @@ impl FileError {
             Kind::StorageFull | Kind::QuotaExceeded | Kind::FileTooLarge => Self::Full(path),
             Kind::PermissionDenied | Kind::ReadOnlyFilesystem => Self::Denied(path),
             Kind::NotFound => Self::Missing(path),
+            Kind::UnexpectedEof => Self::Io(
+                path,
+                io::Error::new(error.kind(), "it ends too early, so it is not whole"),
+            ),
             _ => Self::Io(path, error),
         }
     }

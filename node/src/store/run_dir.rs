@@ -28,7 +28,7 @@ pub enum CheckpointError {
     #[error(transparent)]
     File(#[from] FileError),
     /// The folder has no run.
-    #[error("{dir} holds no run: name a run's directory", dir = .0.display())]
+    #[error("{}", no_run(.0))]
     NoRun(PathBuf),
     /// The folder has another run.
     #[error(
@@ -62,6 +62,17 @@ pub enum CheckpointError {
     /// No checkpoint is good; with the reason for each.
     #[error("{dir} has no {}", checkpoint(.1), dir = .0.display())]
     NoneGood(PathBuf, Vec<String>),
+}
+
+/// What is said of a folder without a run.
+fn no_run(dir: &Path) -> String {
+    match dir.is_dir() {
+        true => format!(
+            "the folder {} holds no run: name the folder of one",
+            dir.display()
+        ),
+        false => format!("there is no folder {}: name the folder of a run", dir.display()),
+    }
 }
 
 /// What a folder lacks.

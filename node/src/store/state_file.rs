@@ -159,14 +159,23 @@ fn parts(header: &Metadata, manifest: &Manifest) -> Result<Parts, StateFileError
 }
 
 /// The header of a file with only the parameters.
-pub fn params_header(manifest: &Manifest, label: &Label) -> Result<Vec<u8>, StateFileError> {
-    let metadata = [
+pub fn params_header(
+    manifest: &Manifest,
+    label: &Label,
+    of_task: &[(&'static str, String)],
+) -> Result<Vec<u8>, StateFileError> {
+    let own = [
         ("task", manifest.task.clone()),
         ("task_config", manifest.task_config.clone()),
         ("run", manifest.run_id().to_hex()),
         ("round", label.head.round.to_string()),
         ("digest", label.digest.to_hex()),
     ];
+    // What a task calls by these names would hide them.
+    let more = of_task
+        .iter()
+        .filter(|(key, _)| own.iter().all(|(own, _)| own != key));
+    let metadata: Vec<_> = own.iter().chain(more).cloned().collect();
     // It has all of them even if the model is split.
     let whole = &Manifest {
         split: None,

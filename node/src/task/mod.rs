@@ -49,6 +49,9 @@ pub trait Task: Send + Sync + Sized + 'static {
     /// line. A user's own settings take precedence.
     const SETTINGS: &'static [&'static str] = &[];
 
+    /// Help for the fields of [`Config`](Self::Config): the form of each, such as `hidden=N`, and one line.
+    const HELP: &'static [(&'static str, &'static str)] = &[];
+
     /// Loads the data. `data` is the user's file or folder, if any: on disk, or in the memory of a tab that has fetched
     /// it from a peer. Only files that are read here are sent to peers that lack them.
     ///
@@ -101,6 +104,12 @@ pub trait Task: Send + Sync + Sized + 'static {
     /// all of them, which takes long on a software GPU.
     fn layers(&self) -> Vec<Layer> {
         Layer::all()
+    }
+
+    /// What another program needs to use an exported model, beside the names and shapes of its tensors: sizes that the settings
+    /// leave open, a vocabulary, how inputs are made. `annulus export` writes it into the file.
+    fn metadata(&self) -> Vec<(&'static str, String)> {
+        Vec::new()
     }
 
     /// Into how many pieces a batch of this size is divided for a processor's cores. It must depend on nothing else:

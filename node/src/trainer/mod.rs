@@ -21,6 +21,7 @@ mod timed;
 mod worker;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use burn::module::Module;
 use burn::tensor::Device;
@@ -377,6 +378,10 @@ impl<T: Task> Worker for Trainer<T> {
 
     fn device_name(&self) -> &str {
         &self.device_name
+    }
+
+    fn given(&self) -> Arc<AtomicU64> {
+        self.prefetcher.made.clone()
     }
 }
 

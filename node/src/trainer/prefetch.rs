@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
 use std::thread;
 
@@ -17,6 +18,8 @@ pub(super) struct Part<T: Task> {
 /// Makes a task's batches.
 pub(super) struct Prefetcher<T: Task> {
     task: Arc<T>,
+    /// Samples that were made ready.
+    pub(super) made: Arc<AtomicU64>,
     /// To the thread, if there is one. It ends when this is dropped.
     orders: Option<Sender<Order<T>>>,
 }
@@ -39,16 +42,23 @@ impl<T: Task> Prefetcher<T> {
     pub(super) fn new(task: Arc<T>) -> Self {
         let (orders, queue) = mpsc::channel::<Order<T>>();
         let by = task.clone();
+        let made = Arc::<AtomicU64>::default();
+        let counted = made.clone();
         let thread = thread::Builder::new().name("annulus-batches".into());
         // A browser has no thread for it.
         let started = thread.spawn(move || {
             for Order { parts, made } in queue {
-                // Who wants no more of them has dropped the other end.
-                let _ = parts.iter().try_for_each(|part| made.send(make(&*by, part)));
+                // The other end is dropped once no more are wanted.
+                let _ = parts.iter().try_for_each(|part| {
+                    made.send(make(&*by, part))?;
+                    counted.fetch_add(part.len() as u64, Ordering::Relaxed);
+                    Ok::<_, mpsc::SendError<_>>(())
+                });
             }
         });
         Self {
             task,
+            made,
             orders: started.is_ok().then_some(orders),
         }
     }

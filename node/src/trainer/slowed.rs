@@ -5,6 +5,8 @@ use super::worker::{Contribution, Pending, Worker, WorkerError};
 use crate::options::ActedSpeed;
 use crate::task::{Emit, Eval, Prompt};
 use annulus_core::Layout;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -94,6 +96,10 @@ impl Worker for Slowed {
 
     fn deterministic(&self) -> bool {
         self.worker.deterministic()
+    }
+
+    fn given(&self) -> Arc<AtomicU64> {
+        self.worker.given()
     }
 
     fn device_name(&self) -> &str {

@@ -1,6 +1,8 @@
 //! All that the rest of a peer knows of training: [`Worker`], in steps that may later be put together otherwise.
 
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 #[cfg(not(target_family = "wasm"))]
 use burn::tensor::read_sync;
@@ -92,6 +94,11 @@ pub trait Worker: Send {
 
     /// What computes, for people to read.
     fn device_name(&self) -> &str;
+
+    /// Counts the samples that the device is given, for whoever wants to know how far it is. At 0 for good where it does not.
+    fn given(&self) -> Arc<AtomicU64> {
+        Arc::default()
+    }
 
     /// Takes parameters and gives back the sum of the gradients over `samples`, in the same allocation.
     ///

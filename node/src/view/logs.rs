@@ -13,7 +13,7 @@ pub struct Logs {
     pub run: RunView,
     /// The peers in the order of their start.
     pub peers: Vec<PeerLog>,
-    /// What was reported of each round: one version, if all is well.
+    /// The reports of each round: one version, if all is well.
     rounds: BTreeMap<u64, Vec<Version>>,
     /// Rounds that a peer has left out, or reported twice.
     broken: BTreeSet<u64>,
@@ -53,7 +53,7 @@ pub enum Agreement {
 }
 
 impl Logs {
-    /// Those of so many peers, before anything has happened.
+    /// The logs of `peers` peers, before anything has happened.
     pub fn of(peers: usize) -> Self {
         let mut logs = Self::default();
         logs.peers.resize_with(peers, PeerLog::default);
@@ -93,6 +93,7 @@ impl Logs {
         let run = &self.run;
         match event {
             Event::Fetch { .. }
+            | Event::Computing { .. }
             | Event::Sync { .. }
             | Event::Reach { .. }
             | Event::Nearby { .. }
@@ -135,8 +136,8 @@ impl Logs {
         }
     }
 
-    /// Rounds that are missing in a peer's log, in all logs, or not the same in two. What a peer committed in the
-    /// instant of its death, before the others had all of it, is not among them: it is [`Logs::redone`].
+    /// Rounds that are missing in a peer's log, in all logs, or that differ between two. A round that a peer committed in the
+    /// instant of its death, before the others had all of it, does not count: it is [`Logs::redone`].
     pub fn rounds_lost(&self) -> u64 {
         let lost = |round: &u64| self.broken.contains(round) || self.standing(*round).count() != 1;
         (1..=self.run.last_round()).filter(lost).count() as u64

@@ -1,7 +1,7 @@
 //! A run as its events tell it: the one fold that the progress line, the demo, `/status` and `/metrics` read.
 //!
-//! Pure: events and times go in. Times are milliseconds since whatever moment the caller chose. How things look is for
-//! those who show them: what can be shown is what is here, and all of it comes from events.
+//! Pure: events and times go in. Times are milliseconds since a moment that the caller chooses. This module holds all that can be
+//! shown of a run, and leaves its looks to others.
 
 mod curve;
 mod logs;
@@ -12,6 +12,6 @@ pub(crate) mod testing;
 pub use curve::Curve;
 pub use logs::{Agreement, Logs, PeerLog};
 pub use run::{
-    CHANGES, EVALUATIONS, Evaluation, MemberChange, PEERS, Peer, Phase, RATE_WINDOW_MS, Rates, RunView,
-    TimeShares, Totals,
+    CHANGES, Computing, EVALUATIONS, Evaluation, MemberChange, PEERS, Peer, Phase, RATE_WINDOW_MS, Rates,
+    RunView, TimeShares, Totals,
 };

@@ -27,12 +27,14 @@ const SMOOTHING: f64 = 0.1;
 /// What is known of a run, as one peer tells it.
 #[derive(Debug, Default)]
 pub struct RunView {
-    /// Who that peer is and what it trains, once it is up.
+    /// That peer's name and task, once it is up.
     pub ready: Option<Ready>,
     /// Where it stands.
     pub phase: Phase,
     /// The last committed round.
     pub round: Option<Round>,
+    /// How far this peer is with its part of the next one, if that takes long.
+    pub computing: Option<Computing>,
     /// Mean loss per sample, smoothed over rounds.
     pub loss: Option<f64>,
     /// The losses of all rounds.
@@ -41,21 +43,34 @@ pub struct RunView {
     pub evaluations: VecDeque<Evaluation>,
     /// Members, and those that were.
     pub peers: BTreeMap<String, Peer>,
-    /// Who came and went of late, the newest at the end.
+    /// Peers that came and went recently, the newest at the end.
     pub changes: VecDeque<MemberChange>,
     /// How the members exchange, if that has changed.
     pub pace: Option<Pace>,
     /// The last round before a member went to another span of a model that is split, or its spans were to have other steps.
     pub shifted: u64,
-    /// What it waits for, while it does.
+    /// The reason for waiting, while it waits.
     pub waiting: Option<String>,
-    /// How those that it has links to found to it, or it to them.
+    /// How each of its links was made.
     pub links: BTreeMap<String, LinkKind>,
     /// Sums over this peer's time in the run.
     pub totals: Totals,
     /// How it ended.
     pub done: Option<Done>,
     recent: VecDeque<Moment>,
+}
+
+/// A part of a round that takes long.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Computing {
+    /// The round.
+    pub round: u64,
+    /// Its samples.
+    pub samples: u64,
+    /// How many of them are done, if that is known.
+    pub done: Option<u64>,
+    /// For how long it is in work.
+    pub seconds: f64,
 }
 
 /// Where a peer stands in the run.
@@ -118,7 +133,7 @@ pub struct Peer {
 pub struct MemberChange {
     /// When this was told.
     pub at_ms: u64,
-    /// Whom it concerns.
+    /// The peer.
     pub peer: String,
     /// What happened to it.
     pub change: Change,
@@ -168,7 +183,7 @@ pub struct Rates {
     pub time: TimeShares,
 }
 
-/// Where a peer's time goes, as parts of it. What is left was for the state, or for nothing.
+/// Shares of a peer's time. The rest went into the state, or was idle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct TimeShares {
     /// It computed.
@@ -177,13 +192,12 @@ pub struct TimeShares {
     pub exchange: f64,
     /// It exchanged while it computed.
     pub hidden: f64,
-    /// How many times as many samples the run counts as this peer computes, while it computes: what it gains by not being
-    /// alone. None where it has computed nothing.
+    /// Speed-up over this peer alone: samples of the run per sample of this peer, while it computes. None if it computed nothing.
     pub speed_up: Option<f64>,
 }
 
 impl TimeShares {
-    /// Of so many seconds, in which a run has counted so many samples and a peer so many of them.
+    /// The shares of `seconds`, in which a run counted `samples`, `own` of them by this peer.
     fn of(seconds: f64, (compute, exchange): (f64, f64), (samples, own): (u64, u64)) -> Self {
         let hidden = (compute + exchange - seconds).clamp(0.0, exchange.max(0.0));
         let speed_up = samples as f64 / own as f64 * (compute / seconds);
@@ -219,6 +233,19 @@ impl RunView {
             }
             &Event::Fetch { bytes, total } => self.phase = Phase::Fetching { bytes, total },
             &Event::Sync { bytes, total, round } => self.phase = Phase::Syncing { bytes, total, round },
+            &Event::Computing {
+                round,
+                samples,
+                done,
+                seconds,
+            } => {
+                self.computing = Some(Computing {
+                    round,
+                    samples,
+                    done,
+                    seconds,
+                });
+            }
             Event::Round(round) => self.commit(round, now_ms),
             Event::Pace(pace) => self.pace = Some(pace.clone()),
             &Event::Shift { round, .. } | &Event::Cut { round, .. } => self.shifted = round,
@@ -278,6 +305,7 @@ impl RunView {
 
     fn commit(&mut self, round: &Round, now_ms: u64) {
         self.phase = Phase::Training;
+        self.computing = None;
         for peer in self.peers.values_mut() {
             (peer.member, peer.weight) = (false, 0);
         }
@@ -349,7 +377,7 @@ impl RunView {
         peer
     }
 
-    /// How frames get to a peer from the one that tells all this: none if they do not, or need not.
+    /// How frames get to a peer from the one that tells all this; none if they do not, or need not.
     pub fn way_to(&self, name: &str) -> Option<&'static str> {
         let member = || self.peers.get(name).is_some_and(|peer| peer.member);
         match self.links.get(name) {
@@ -400,6 +428,12 @@ impl RunView {
     pub fn rounds_expected(&self) -> Option<u64> {
         let round = self.round.as_ref().filter(|round| round.samples > 0)?;
         Some(round.round + self.remaining().div_ceil(round.samples))
+    }
+
+    /// Whether all rounds so far had as many samples as the newest, or nothing is left of the run.
+    pub fn rounds_are_alike(&self) -> bool {
+        let alike = |round: &Round| round.counted == round.round * round.samples;
+        self.remaining() == 0 || self.round.as_ref().is_some_and(alike)
     }
 
     /// How fast the run has gone of late: over this many milliseconds, up to [`RATE_WINDOW_MS`]. None before two rounds

@@ -15,7 +15,7 @@ pub(crate) fn ready(n: u8) -> Event {
     ready_for(n, 6400)
 }
 
-/// Peer `n` is up; the run is to count so many samples.
+/// Peer `n` is up; the run ends after `target` samples.
 pub(crate) fn ready_for(n: u8, target: u64) -> Event {
     Event::Ready(Ready {
         peer: name(n),
@@ -24,6 +24,7 @@ pub(crate) fn ready_for(n: u8, target: u64) -> Event {
         ticket_file: "out/ticket".into(),
         url: Some("http://localhost:1/#annulus2secret".into()),
         share_url: None,
+        takes_tabs: false,
         task: "digits".into(),
         device: "CPU \"x\"".into(),
         parameters: 101_770,

@@ -1,7 +1,7 @@
-//! Which names a node answers to. A page from elsewhere may have its own name lead to this machine (DNS rebinding); to the
-//! browser what is here would then be that page's own, to be read and used. Its requests say whom they are for.
+//! The names that a node answers to. They protect it from DNS rebinding: a foreign page lets its own name lead to this machine, and
+//! the browser then lets that page read and use what is here. The `Host` header of such requests shows the foreign name.
 //!
-//! It must know nothing of what is asked for.
+//! It must know nothing of the content of requests.
 
 use axum::http::{HeaderMap, Uri, header::HOST, uri::Authority};
 use std::net::IpAddr;
@@ -17,8 +17,8 @@ impl Hosts {
         Self(names.map(|name| plain(name.host())).collect())
     }
 
-    /// Whether a request is for this node; if not, for whom it is. Who does not say, which no browser does, has no page to
-    /// read it for.
+    /// Whether a request is for this node; if not, the name that it is for. A request without a name is taken: every browser sends
+    /// one.
     pub fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), String> {
         let said = headers.get_all(HOST).iter().map(|value| {
             let text = String::from_utf8_lossy(value.as_bytes()).into_owned();

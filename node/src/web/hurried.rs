@@ -1,7 +1,7 @@
-//! A stream whose reader must keep up: one that takes next to nothing of what is written is cut off, so that nobody holds
-//! a connection by reading slowly.
+//! A stream whose reader must keep up, so that nobody holds a connection by reading slowly. A reader that takes next to nothing is
+//! cut off.
 //!
-//! It must not know what is written.
+//! It must not know the content.
 
 use std::{
     io,
@@ -14,12 +14,12 @@ use tokio::{
     time::{Sleep, sleep},
 };
 
-/// How fast a reader must be.
+/// The least speed of a reader.
 #[derive(Clone, Copy, Debug)]
 pub struct Hurry {
-    /// While something waits for it, so many bytes
+    /// Bytes that it must take while some wait for it,
     pub bytes: usize,
-    /// in such a time.
+    /// in this time.
     pub time: Duration,
 }
 
@@ -37,7 +37,7 @@ struct Waiting {
 }
 
 impl<S: AsyncWrite + Unpin> Hurried<S> {
-    /// Whoever reads from the other end of `stream` has to hurry.
+    /// Makes the reader at the other end of `stream` keep up.
     pub fn new(stream: S, hurry: Hurry) -> Self {
         Self {
             stream,
@@ -134,7 +134,7 @@ mod tests {
         time: Duration::from_millis(300),
     };
 
-    /// What becomes of writing to one that reads so many bytes at a time with a pause between.
+    /// Writes to a reader that takes `bytes` at a time with a pause between.
     async fn write(bytes: usize, pause: Duration) -> io::Result<()> {
         let (near, mut far) = duplex(100);
         let reading = tokio::spawn(async move {

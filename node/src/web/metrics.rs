@@ -10,7 +10,11 @@ pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 pub fn metrics(view: &RunView, now_ms: u64) -> String {
     let mut page = Page(String::new());
     if let Some(ready) = &view.ready {
-        page.family("annulus_info", "gauge", "What this peer takes part in; always 1.");
+        page.family(
+            "annulus_info",
+            "gauge",
+            "The run that this peer takes part in; always 1.",
+        );
         let labels = [
             ("version", env!("CARGO_PKG_VERSION")),
             ("run", &ready.run),

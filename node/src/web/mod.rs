@@ -4,14 +4,14 @@
 //! serves `http://localhost`, which browsers trust as it is, and `https://` for other machines, without which browsers
 //! give a page neither a GPU nor WebTransport.
 //!
-//! **Bounds.** [`CONNECTIONS`] at once and [`CONNECTIONS_PER_ADDRESS`] from one address, more are closed; a request's head
-//! of [`HEAD_BYTES`] within [`HEAD_TIME`]; who reads more slowly than [`HURRY`] is cut off; and a connection lives for
-//! [`LIFE`], which is enough for a slow download.
+//! **Bounds.** At most [`CONNECTIONS`] are open at once, [`CONNECTIONS_PER_ADDRESS`] of them from one address. A request's head has
+//! [`HEAD_BYTES`] at most and arrives within [`HEAD_TIME`]. A reader slower than [`HURRY`] is cut off. A connection lives for at
+//! most [`LIFE`], which is enough for a slow download.
 //!
-//! It answers to addresses, to localhost, and to the names that it was given ([`hosts`]). All that it does but tell is to
-//! have the peer pause, for whoever sits at this machine ([`pause`]).
+//! It answers to addresses, to localhost, and to the names that it was given ([`hosts`]). It changes only one thing: the user of
+//! this machine can pause the peer ([`pause`]).
 //!
-//! It must know nothing of links and of the protocol: what it tells comes from events and from [`About`].
+//! It must know nothing of links and of the protocol: its content comes from events and from [`About`].
 
 pub mod hosts;
 mod hurried;
@@ -81,7 +81,7 @@ pub const HEAD_BYTES: usize = 16 << 10;
 /// How long a request's head may take, and how long a connection may lie idle.
 pub const HEAD_TIME: Duration = Duration::from_secs(15);
 
-/// How fast whoever asked must take the answer: far below any link that is of use.
+/// The least speed at which a client must read: far below any useful link.
 pub const HURRY: Hurry = Hurry {
     bytes: 64 << 10,
     time: Duration::from_secs(15),
@@ -90,10 +90,10 @@ pub const HURRY: Hurry = Hurry {
 /// How long a connection may live. A tab that still needs it makes another.
 pub const LIFE: Duration = Duration::from_secs(600);
 
-/// What the first byte of a TLS connection is.
+/// The first byte of a TLS connection.
 const TLS_HANDSHAKE: u8 = 0x16;
 
-/// What a tab needs to know before it connects. It holds no secret.
+/// Facts that a tab needs before it connects. None is secret.
 #[derive(Clone, Debug)]
 pub struct About {
     /// This peer, in hexadecimal digits.
@@ -121,8 +121,8 @@ pub struct About {
 /// The page's certificate is of no use.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{file} is of no use for the page: {why}. Name a certificate chain and its private key, both as PEM, with \
-     --tls-cert and --tls-key, or neither",
+    "the page cannot use {file}: {why}. Give a certificate chain and its private key, both as PEM, with --tls-cert and --tls-key, \
+     or neither",
     file = .file.display()
 )]
 pub struct TlsError {
@@ -130,10 +130,10 @@ pub struct TlsError {
     why: String,
 }
 
-/// With what a page is served over TLS.
+/// Certificate and key for a page over TLS.
 pub struct Tls {
     config: ServerConfig,
-    /// Whether an authority stands for the names in it, so that a browser comes by no other.
+    /// Whether an authority proves the names in it, so that browsers use no other.
     proves_name: bool,
 }
 
@@ -371,7 +371,7 @@ async fn addressed(State(hosts): State<Arc<Hosts>>, request: Request, next: Next
         Ok(()) => next.run(request).await,
         Err(name) => {
             let text = format!(
-                "This node does not answer to the name {name:?}, as it might be another's that leads here. Use its \
+                "This node does not answer to the name {name:?}, as another site could use that name to reach it. Use its IP \
                  address, or start it with --host NAME.\n"
             );
             fresh((StatusCode::MISDIRECTED_REQUEST, text))
@@ -416,7 +416,7 @@ async fn metrics_page(State(shared): State<Arc<Shared>>) -> Response {
     answer
 }
 
-/// Whether this peer is paused by hand, and whether whoever asks may change that.
+/// Whether this peer is paused by hand, and whether the client may change that.
 async fn paused(State(shared): State<Arc<Shared>>, ends: Extension<Ends>, headers: HeaderMap) -> Response {
     let may = shared.switch.is_some() && pause::check(*ends, &headers, false).is_ok();
     let paused = shared.switch.as_ref().is_some_and(Switch::is_pressed);
@@ -436,7 +436,7 @@ fn press(shared: &Shared, ends: Ends, headers: &HeaderMap, pressed: bool) -> Res
         return fresh(StatusCode::NOT_FOUND);
     };
     if let Err(denied) = pause::check(ends, headers, true) {
-        return fresh((StatusCode::FORBIDDEN, format!("Not you: {denied}.\n")));
+        return fresh((StatusCode::FORBIDDEN, format!("{denied}\n")));
     }
     match switch.set(pressed) {
         Ok(()) => fresh(StatusCode::NO_CONTENT),

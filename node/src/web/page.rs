@@ -1,10 +1,10 @@
 //! The page's files: found in a folder, sent compressed where the build made that and the browser takes it, and kept by
 //! browsers until they change.
 //!
-//! By hand and not by tower-http's `ServeDir`, which sends what is packed even where the file has changed since, reads a file of
-//! many megabytes anew for each of many tabs, and sends whatever lies in the folder.
+//! tower-http's `ServeDir` would not do: it sends a packed file even if the original has changed since, reads a file of many
+//! megabytes again for each tab, and serves every file of the folder.
 //!
-//! It must know nothing of runs, and of HTTP nothing but requests and answers.
+//! It must know nothing of runs, and of HTTP only requests and answers.
 
 use axum::{
     body::Bytes,
@@ -32,12 +32,12 @@ const MAX_FILE: u64 = 64 << 20;
 /// Files that are kept in memory, so that many tabs that load one file at once share it.
 const KEPT: usize = 16;
 
-/// What the page may do: its own files, WebAssembly, workers, and connections to other peers by WebTransport.
+/// The rights of the page: its own files, WebAssembly, workers, and connections to other peers by WebTransport.
 const POLICY: &str = "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; \
                       connect-src 'self' https:; img-src 'self' data:; object-src 'none'; base-uri 'none'; \
                       form-action 'none'; frame-ancestors 'none'";
 
-/// What the page may do that stands in while the real one is not built: one file with its script and style.
+/// The rights of the page that stands in while the real one is not built: one file with its script and style.
 const POLICY_STAND_IN: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; \
                                connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
@@ -121,8 +121,8 @@ impl Files {
     }
 }
 
-/// Where the page is if nobody says: `browser` beside the folder of the profile that this program was built in, which is
-/// where it is built to, or beside this program, or where packages have it.
+/// The usual folder of the page: `browser` beside the folder of the profile that this program was built in, or beside this program,
+/// or where packages install it.
 pub fn usual_folder() -> Option<PathBuf> {
     let program = std::env::current_exe().ok()?;
     let beside = program.parent()?;
@@ -179,8 +179,8 @@ fn content_type(name: &str) -> Option<&'static str> {
     })
 }
 
-/// The file to send for a name, and whether it is packed: where the build has made that, if it is no older and the browser
-/// takes it.
+/// The file to send for a name, and whether it is packed. It is if the build made a packed one, that is not out of date, and the
+/// browser takes it.
 fn find(dir: &Path, name: &str, may_be_packed: bool) -> Option<(PathBuf, Metadata, bool)> {
     let look = |path: PathBuf| {
         let metadata = fs::metadata(&path).ok()?;
@@ -352,7 +352,7 @@ mod tests {
             assert_eq!(status, StatusCode::OK);
             assert!(headers[CONTENT_TYPE].to_str().unwrap().starts_with("text/html"));
             let text = String::from_utf8(body.to_vec()).unwrap();
-            assert!(text.contains("cargo xtask browser") && text.contains("/status"));
+            assert!(text.contains("takes part") && text.contains("/status"));
             assert_eq!(get(&files, "/annulus.js", &[]).0, StatusCode::NOT_FOUND);
         }
     }

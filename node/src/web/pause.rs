@@ -1,10 +1,9 @@
-//! Who may pause this peer from its page. Anybody on the network may open the page; only whoever sits at this machine may
-//! press that button: a connection from this machine, by a process of the same user where the system tells (Linux), under
-//! one of the machine's own names, and by a page that has come from here. A program that passes others' requests on, such as
-//! a reverse proxy, is none of these.
+//! The pause button on the peer's page, and the right to press it. Anybody on the network may open the page, but only the user of
+//! this machine may pause the peer. The request must come from this machine, under one of the machine's own names, and from the
+//! peer's own page. On Linux, the sending process must belong to the same user, and never to root. A program that passes on
+//! requests of others, such as a reverse proxy, fails these checks.
 //!
-//! What is pressed is the file that `annulus pause` leaves and `annulus unpause` takes away. It must know nothing of what
-//! looks at it.
+//! The button is a file: `annulus pause` makes it and `annulus unpause` removes it. It must know nothing of its readers.
 
 use axum::http::{HeaderMap, HeaderName, header::HOST, header::ORIGIN, uri::Authority};
 use std::io;
@@ -14,23 +13,29 @@ use std::path::{Path, PathBuf};
 /// The two ends of a connection, as this machine sees them.
 #[derive(Clone, Copy, Debug)]
 pub struct Ends {
-    /// Who has connected.
+    /// The client.
     pub theirs: SocketAddr,
-    /// Where.
+    /// The page.
     pub ours: SocketAddr,
 }
 
-/// Why somebody may not press it.
+/// The reason why a client may not press it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Denied {
     /// From another machine.
-    #[error("only from this machine itself: open http://localhost:PORT here, or use `annulus pause`")]
+    #[error(
+        "the pause button works only on the peer's own machine: open http://localhost:PORT there, or run `annulus pause`"
+    )]
     Elsewhere,
     /// Another user's process, or one that nobody knows.
-    #[error("only for the user whose peer this is")]
+    #[error(
+        "the pause button works only for the user who runs the peer, and not for root: run `annulus pause`"
+    )]
     AnotherUser,
     /// Another page's request, or one that somebody has passed on.
-    #[error("only from this peer's own page")]
+    #[error(
+        "the pause button works only on the peer's own page, opened on its machine without a proxy: run `annulus pause`"
+    )]
     AnotherPage,
 }
 
@@ -65,7 +70,7 @@ impl Switch {
     }
 }
 
-/// Headers of those who pass others' requests on.
+/// Headers of programs that pass on requests of others.
 const PASSED_ON: [&str; 4] = ["forwarded", "x-forwarded-for", "x-real-ip", "via"];
 
 /// Whether a request may see or press it: `presses` if it is to change anything.
@@ -74,6 +79,15 @@ const PASSED_ON: [&str; 4] = ["forwarded", "x-forwarded-for", "x-real-ip", "via"
 ///
 /// If not, why.
 pub fn check(ends: Ends, headers: &HeaderMap, presses: bool) -> Result<(), Denied> {
+    check_page(ends, headers, presses)?;
+    match is_ours(ends) {
+        false => Err(Denied::AnotherUser),
+        true => Ok(()),
+    }
+}
+
+/// Whether a request comes from this machine, and from the peer's own page.
+fn check_page(ends: Ends, headers: &HeaderMap, presses: bool) -> Result<(), Denied> {
     if !ends.theirs.ip().to_canonical().is_loopback() {
         return Err(Denied::Elsewhere);
     }
@@ -84,7 +98,7 @@ pub fn check(ends: Ends, headers: &HeaderMap, presses: bool) -> Result<(), Denie
     let host = only(headers, &HOST)
         .filter(|host| is_local(host))
         .ok_or(Denied::AnotherPage)?;
-    // Browsers tell it with all that may change something, and no page can tell another one.
+    // Browsers send the origin with every request that may change something, and no page can send another one.
     let own = |origin: &str| {
         let page = origin.strip_prefix("http://").or(origin.strip_prefix("https://"));
         page.is_some_and(|page| page.eq_ignore_ascii_case(host))
@@ -92,10 +106,7 @@ pub fn check(ends: Ends, headers: &HeaderMap, presses: bool) -> Result<(), Denie
     if presses && !only(headers, &ORIGIN).is_some_and(own) {
         return Err(Denied::AnotherPage);
     }
-    match is_ours(ends) {
-        false => Err(Denied::AnotherUser),
-        true => Ok(()),
-    }
+    Ok(())
 }
 
 /// The value of a header that is there once.
@@ -105,7 +116,7 @@ fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     values.next().is_none().then_some(value)
 }
 
-/// Whether a host is this machine whoever reads it.
+/// Whether a host means this machine on any machine.
 fn is_local(host: &str) -> bool {
     let Ok(authority) = host.parse::<Authority>() else {
         return false;
@@ -121,7 +132,10 @@ fn is_local(host: &str) -> bool {
             .is_ok_and(|ip| ip.to_canonical().is_loopback())
 }
 
-/// Whether the other end of a connection within this machine is a process of the same user, or of the system's.
+/// Whether the other end of a connection within this machine is a process of the same user.
+///
+/// Never of root: the system shows a closed socket as root's, whoever closed it, and root's forwarders pass on what anybody
+/// sends. Root has `annulus pause`.
 #[cfg(target_os = "linux")]
 fn is_ours(ends: Ends) -> bool {
     // SAFETY: asks for a number of this process.
@@ -129,8 +143,12 @@ fn is_ours(ends: Ends) -> bool {
     let tables =
         ["/proc/net/tcp", "/proc/net/tcp6"].map(|table| std::fs::read_to_string(table).unwrap_or_default());
     let owner = tables.iter().find_map(|table| owner_of(table, ends));
-    owner.is_some_and(|owner| owner == me || owner == 0)
+    owner == Some(me) && me != ROOT
 }
+
+/// The number of the user who may do everything.
+#[cfg(target_os = "linux")]
+const ROOT: u32 = 0;
 
 /// Where the system does not tell.
 #[cfg(not(target_os = "linux"))]
@@ -138,18 +156,18 @@ fn is_ours(_ends: Ends) -> bool {
     true
 }
 
-/// The user of the socket at the other end, of Linux's table of TCP sockets.
+/// The user of the socket at the other end, of Linux's table of TCP sockets, if it is open: in state 01, with an inode.
 #[cfg(target_os = "linux")]
 fn owner_of(table: &str, ends: Ends) -> Option<u32> {
     let plain = |end: SocketAddr| (end.ip().to_canonical(), end.port());
     let wanted = (plain(ends.theirs), plain(ends.ours));
     table.lines().skip(1).find_map(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
-        let [_, theirs, ours, _, _, _, _, owner, ..] = words.as_slice() else {
+        let [_, theirs, ours, state, _, _, _, owner, _, inode, ..] = words.as_slice() else {
             return None;
         };
         let found = (end_of(theirs)?, end_of(ours)?);
-        (found == wanted).then(|| owner.parse().ok())?
+        (found == wanted && *state == "01" && *inode != "0").then(|| owner.parse().ok())?
     })
 }
 
@@ -197,17 +215,17 @@ mod tests {
         let (ends, _stream, _listener) = connection();
         let host = ("host", "localhost:4433");
         let good = [host, ("origin", "http://localhost:4433")];
-        assert_eq!(check(ends, &headers(&good), true), Ok(()));
+        assert_eq!(check_page(ends, &headers(&good), true), Ok(()));
         for (host, origin) in [
             ("127.0.0.1:1", "https://127.0.0.1:1"),
             ("[::1]:1", "http://[::1]:1"),
             ("LOCALHOST:1", "http://localhost:1"),
         ] {
             let told = headers(&[("host", host), ("origin", origin)]);
-            assert_eq!(check(ends, &told, true), Ok(()), "{host} {origin}");
+            assert_eq!(check_page(ends, &told, true), Ok(()), "{host} {origin}");
         }
-        // Whoever only looks need not say from which page.
-        assert_eq!(check(ends, &headers(&[host]), false), Ok(()));
+        // A request that only looks need not name its page.
+        assert_eq!(check_page(ends, &headers(&[host]), false), Ok(()));
         for bad in [
             &[host][..],
             &[host, ("origin", "null")],
@@ -230,7 +248,7 @@ mod tests {
             &[good[0], good[1], ("via", "1.1 proxy")],
         ] {
             assert_eq!(
-                check(ends, &headers(bad), true),
+                check_page(ends, &headers(bad), true),
                 Err(Denied::AnotherPage),
                 "{bad:?}"
             );
@@ -240,7 +258,7 @@ mod tests {
             ..ends
         };
         for presses in [true, false] {
-            assert_eq!(check(far, &headers(&good), presses), Err(Denied::Elsewhere));
+            assert_eq!(check_page(far, &headers(&good), presses), Err(Denied::Elsewhere));
         }
     }
 
@@ -248,7 +266,8 @@ mod tests {
     #[test]
     fn a_socket_of_this_user_is_found_and_others_are_not_ours() {
         let (ends, stream, _listener) = connection();
-        assert!(is_ours(ends));
+        // SAFETY: asks for a number of this process.
+        assert_eq!(is_ours(ends), unsafe { libc::geteuid() } != ROOT);
         let me = owner_of(&std::fs::read_to_string("/proc/net/tcp").unwrap(), ends);
         // SAFETY: asks for a number of this process.
         assert_eq!(me, Some(unsafe { libc::geteuid() }));
@@ -277,7 +296,7 @@ mod tests {
             ("::ffff:127.0.0.1", "::ffff:127.0.0.1"),
         ] {
             let line = format!(
-                "  1: {}:1388 {}:1151 01 00000000:00000000 00:00000000 00000000  1007 0 99 1 x",
+                "  1: {}:1388 {}:1151 01 00000000:00000000 00:00000000 00000000  1007        0 99 1 x",
                 words(theirs),
                 words(ours)
             );
@@ -287,6 +306,11 @@ mod tests {
                 ours: at(ours, 4433),
             };
             assert_eq!(owner_of(&format!("head\n{line}\n"), ends), Some(1007));
+            // One that is closed may be anybody's.
+            for (open, closed) in [(" 01 ", " 04 "), (" 01 ", " 06 "), (" 99 ", " 0 ")] {
+                let line = line.replace(open, closed);
+                assert_eq!(owner_of(&format!("head\n{line}\n"), ends), None, "{line}");
+            }
             let other = Ends {
                 theirs: at(theirs, 5001),
                 ..ends

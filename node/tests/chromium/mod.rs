@@ -86,7 +86,7 @@ pub fn ready() -> Option<PathBuf> {
 }
 
 /// The button to train on a GPU that is a program, as the adapter here is.
-pub const GPU: &str = "Train all the same";
+pub const GPU: &str = "Train anyway";
 
 /// The button to train on the processor.
 pub const CPU: &str = "Train on the processor";

@@ -43,8 +43,8 @@ pub struct Args {
     /// Cores that each span keeps to; 0: those of this machine, shared out.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub threads: u16,
-    /// Have devices sleep so many milliseconds for a microbatch forward and backward, instead of computing: to see what the
-    /// schedule makes of more spans than there are cores.
+    /// Let devices sleep this many milliseconds for a microbatch forward and backward instead of computing, to try the schedule with
+    /// more spans than there are cores.
     #[arg(long, value_name = "MS,MS", value_parser = pair)]
     pub sleep_ms: Option<[u64; 2]>,
     /// Rounds to measure, each a step of the optimizer.

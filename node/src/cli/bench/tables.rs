@@ -1,4 +1,4 @@
-//! What `annulus bench` has measured, as tables for people.
+//! The measurements of `annulus bench` as tables for people.
 
 use super::super::human;
 use crate::bench::{allreduce, join, kernels, learning, memory, step};

@@ -1,8 +1,7 @@
-//! `annulus bench wan`: what it gives to train together behind given lines. One peer alone, several that sum every batch, and
-//! several that exchange as often as the lines allow, one run after the other.
+//! `annulus bench wan`: whether training together pays off behind slow lines. It runs one peer alone, several that sum every
+//! batch, and several that exchange as often as the lines allow, one after the other.
 //!
-//! All are processes of this program, whose lines are acted by their sockets and whose devices by waiting. What is told comes
-//! from their logs.
+//! All are processes of this program; their sockets emulate the lines, and their devices wait. The results come from their logs.
 
 use super::super::children::{Children, Message};
 use super::super::contender::Contender;
@@ -18,13 +17,13 @@ use std::time::{Duration, Instant};
 /// A run has failed if its peers have not come together by then.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Devices that take so many times as long as they are to act cannot: the machine is too small for all of them.
+/// A device that takes longer than it should by this factor shows that the machine is too small for all peers.
 const OVERLOADED: f64 = 1.15;
 
 /// Arguments of `annulus bench wan`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// What to train.
+    /// The task to train.
     #[arg(long, value_name = "NAME", default_value = "gpt")]
     pub task: String,
     /// Training data, a folder or a file.
@@ -36,13 +35,13 @@ pub struct Args {
     /// Members that train together.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(2..=64))]
     pub peers: u32,
-    /// Samples in a batch of all of them; one alone takes its part of that.
+    /// Samples in a batch of all members; one alone takes its part of that.
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub batch: u32,
     /// Learning rate of one alone and of local steps. Where batches are summed it is larger by the square root of the members.
     #[arg(long, default_value_t = 2e-3)]
     pub lr: f32,
-    /// Milliseconds that a sample takes each device at least: as many as let this machine act them all.
+    /// Least milliseconds that a sample takes each device: enough that this machine can play all of them.
     #[arg(long, value_name = "MS", default_value_t = 20.0)]
     pub sample_at_least: f64,
     /// The loss on held-out data at which each ends.
@@ -80,11 +79,11 @@ struct Measured {
     name: &'static str,
     samples_per_second: f64,
     seconds_to_loss: Option<f64>,
-    /// That a member sent for each sample of the run.
+    /// Bytes that a member sent for each sample of the run.
     bytes_per_sample: f64,
-    /// Of the samples that so many alone would have counted.
+    /// Fraction lost of the samples that the same number of peers would have counted, each alone.
     lost: f64,
-    /// What a sample took the first member's device.
+    /// Milliseconds that a sample took the first member's device.
     sample_ms: f64,
 }
 

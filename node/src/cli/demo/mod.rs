@@ -27,16 +27,16 @@ use std::time::{Duration, Instant};
 
 /// Watch a run of three peers in which one is killed and a new one joins.
 ///
-/// Starts three peers on this machine that train together; kills one of them without warning; lets a new one join;
-/// and shows from their logs that no round was lost and that all hold the same bits. Needs no GPU, no network and no
-/// download, and leaves nothing behind.
+/// Starts three peers on this machine that train together, kills one of them without warning, and lets a new one join. Their logs
+/// then show that no round was lost and that all hold the same bits. It needs no GPU, no network and no download, and leaves
+/// nothing behind.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Watch four peers behind slow lines train beside one alone, for a minute: what does it pay to train together?
+    /// Watch four peers behind slow lines race one alone, for a minute.
     #[arg(long, conflicts_with = "rounds")]
     pub slow_link: bool,
-    /// How many seconds to watch them for.
+    /// Seconds that the race lasts.
     #[arg(long, value_name = "N", requires = "slow_link", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub seconds: u64,
     /// The line of each peer: its rate, and the round-trip time between any two.
@@ -47,13 +47,13 @@ pub struct Args {
         default_value = "20mbit/50ms"
     )]
     pub line: Line,
-    /// Rounds of the run; without it as many as suit this machine.
+    /// Rounds of the run (default: as many as suit this machine).
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(50..))]
     pub rounds: Option<u64>,
     /// Where the peers compute: auto, cpu, gpu or gpu:N.
     #[arg(long, value_name = "DEVICE", default_value = "cpu")]
     pub device: String,
-    /// Write lines instead of a picture, as when standard output is no terminal.
+    /// Write lines instead of a picture, as if standard output were not a terminal.
     #[arg(long)]
     pub plain: bool,
 }
@@ -66,35 +66,35 @@ Examples:
   annulus demo --slow-link --line 100mbit/5ms --plain
 ";
 
-/// The demo gives up when nothing has happened for so long.
+/// The demo gives up when nothing happens for this long.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What happens in a demo, and how it looks. Pure: events of its peers and times go in, in milliseconds since its start, and
-/// what is to be done follows.
+/// The plot of a demo, and how it looks. Pure: events of its peers and times (milliseconds since its start) go in, and the next
+/// thing to do comes out.
 trait Play {
-    /// What to do now. To be asked again until it is [`Next::Wait`].
+    /// The next thing to do. Call it again until it is [`Next::Wait`].
     fn next(&self, now_ms: u64) -> Next;
-    /// Another peer starts: by what arguments, besides those of all.
+    /// Another peer starts. Returns its arguments beside those of all.
     fn start(&mut self, now_ms: u64) -> Vec<String>;
-    /// A peer was killed, as was asked for.
+    /// A peer was killed as [`next`](Self::next) asked.
     fn killed(&mut self, peer: usize, now_ms: u64);
     /// A peer's event.
     fn take(&mut self, peer: usize, event: &Event, now_ms: u64);
-    /// A peer's process has ended, and all that it wrote was taken. Whether that is a fault.
+    /// A peer's process has ended, and all its events were taken. Returns whether that is a fault.
     fn ended(&mut self, peer: usize, now_ms: u64) -> bool;
-    /// The smallest terminal that its picture fits.
+    /// The smallest terminal for its picture.
     fn smallest(&self) -> (usize, usize);
-    /// How it looks, in a terminal of that size.
+    /// The picture for a terminal of that size.
     fn draw(&self, now_ms: u64, size: (usize, usize)) -> Canvas;
-    /// What has happened and when, the latest last.
+    /// The news with their times, the latest last.
     fn news(&self) -> &[(u64, Headline)];
-    /// How far it is, in lines of so many columns.
+    /// Its progress, in lines of at most `width` columns.
     fn progress(&self, now_ms: u64, width: usize, style: Style) -> Vec<String>;
-    /// What was seen, and whether it is as it should be.
+    /// The result, and whether it is as it should be.
     fn summary(&self, style: Style) -> (String, bool);
 }
 
-/// What to do.
+/// The next thing to do.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Next {
     /// Nothing yet.

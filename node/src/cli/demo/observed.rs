@@ -1,4 +1,4 @@
-//! What the demo knows: what its peers have told, and what it has done to them itself.
+//! The demo's knowledge: the events of its peers, and what it did to them itself.
 //!
 //! Pure: events and times go in. Times are milliseconds since the demo's start.
 
@@ -28,13 +28,13 @@ pub struct Observed {
     pub broken: Option<usize>,
 }
 
-/// What a peer is called: a letter.
+/// A peer's name: a letter.
 pub fn letter(peer: usize) -> char {
     char::from(b'A' + (peer % 26) as u8)
 }
 
 impl Observed {
-    /// A run of this task and so many rounds, before it begins.
+    /// A run of this task with `rounds` rounds, before it begins.
     pub fn new(task: &'static str, rounds: u64) -> Self {
         Self {
             task,
@@ -58,7 +58,7 @@ impl Observed {
         self.tell(now_ms, "✗", Color::Red, text);
     }
 
-    /// A peer's process has ended. What it wrote before is to be taken first. Whether it should not have.
+    /// A peer's process has ended; take its events first. Returns whether that is a fault.
     pub fn end(&mut self, peer: usize, now_ms: u64) -> bool {
         let log = &self.logs.peers[peer];
         if log.killed || log.view.phase == Phase::Done {
@@ -133,7 +133,7 @@ impl Observed {
         round.members.iter().filter_map(find).collect()
     }
 
-    /// What a peer is doing, and in which colour to say so.
+    /// The present activity of a peer, and its colour.
     pub fn doing(&self, peer: usize) -> (String, Color) {
         let log = &self.logs.peers[peer];
         let (text, color) = match log.view.phase {

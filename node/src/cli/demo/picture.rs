@@ -15,7 +15,7 @@ pub const SMALLEST: (usize, usize) = (72, 22);
 const LARGEST: (usize, usize) = (120, 40);
 /// Turns per second of what runs around the ring.
 const TURNS_PER_SECOND: f64 = 0.35;
-/// Rates are taken over so many milliseconds.
+/// Milliseconds that rates are taken over.
 pub const WINDOW_MS: u64 = 2000;
 
 /// Draws the state of things at a time, for a terminal of that size. Never smaller than [`SMALLEST`].

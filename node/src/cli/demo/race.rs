@@ -21,7 +21,7 @@ const NAMES: [&str; 2] = ["four together", "one alone"];
 /// Both runs.
 #[derive(Debug)]
 pub struct Race {
-    /// What each of the peers has behind it, and how long a sample takes it, in milliseconds.
+    /// Each peer's line, and the milliseconds that a sample takes it.
     pub line: String,
     sample_ms: &'static str,
     /// Peers that were started.

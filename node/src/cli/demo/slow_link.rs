@@ -1,7 +1,7 @@
 //! `annulus demo --slow-link`: four peers behind slow lines train together beside one that trains alone.
 //!
-//! All five are processes of this program with a part of the machine each, the same for all; the lines are acted by their
-//! sockets. What is shown comes from their logs.
+//! All five are processes of this program, each with an equal part of the machine; their sockets emulate the lines. The picture is
+//! drawn from their logs.
 
 use super::super::canvas::Canvas;
 use super::super::messages::Headline;
@@ -11,13 +11,12 @@ use super::{Next, Play};
 use crate::events::Event;
 use crate::net::line::Line;
 
-/// What a window of text takes each device, in milliseconds: forty times what it takes two cores of today, so that five peers do
-/// not get in each other's way, and so much that a batch takes about as long as its exchange. With larger models that is so on
-/// faster devices.
+/// Milliseconds that a window of text takes each device: forty times what two cores of today need. Five peers then do not get in
+/// each other's way, and a batch takes about as long as its exchange, as it does with larger models on faster devices.
 const SAMPLE_MS: &str = "20";
 
-/// What both runs train: the smallest model of text there is, on the text that is in the program. Batches and rate are the best
-/// that were found for each side: docs/benchmarks.md says among which.
+/// The training of both runs: the smallest text model, on the text in the program. Batches and rate are the best that were found
+/// for each side; docs/benchmarks.md lists the candidates.
 const TRAIN: [&str; 9] = [
     "train",
     "--task",

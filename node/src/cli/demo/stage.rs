@@ -21,7 +21,7 @@ pub struct Stage {
 enum Kind {
     /// Drawn in place.
     Picture(Screen),
-    /// Told as lines: so many of the news were, and progress is told again at this time.
+    /// As lines: how many of the news were written, and when progress is written next.
     Lines(usize, u64),
 }
 

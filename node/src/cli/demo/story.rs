@@ -94,7 +94,7 @@ impl Play for Observed {
     }
 }
 
-/// What to do follows from what was [`Observed`].
+/// The next thing to do, by what was [`Observed`].
 fn next(observed: &Observed) -> Next {
     let logs = &observed.logs;
     let Some(founder) = logs.peers.first() else {

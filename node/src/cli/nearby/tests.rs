@@ -1,4 +1,4 @@
-//! What is listed, what a name or a code means, and what has to be asked.
+//! The list, the meaning of names and codes, and the questions that are asked.
 
 use super::*;
 use crate::net::nearby::announcement::Announcement;

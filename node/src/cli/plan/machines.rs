@@ -1,4 +1,4 @@
-//! `annulus plan --machine ...`: which of some machines had better hold which parts of the model.
+//! `annulus plan --machine ...`: which machines should hold which parts of the model.
 
 use super::super::amounts;
 use super::super::error::Error;
@@ -38,16 +38,16 @@ pub fn parse(text: &str) -> Result<Asked, String> {
     };
     let number = |text: &str, what: &str| {
         let number = text.trim().parse().ok().filter(|x| (1e-3..=1e12).contains(x));
-        number.ok_or_else(|| format!("{text:?} is no {what} above 0: {form}"))
+        number.ok_or_else(|| format!("the {what} must be a number between 0.001 and 1e12: {form}"))
     };
     Ok(Asked {
-        memory: amounts::bytes(memory.trim()).map_err(|why| format!("{why}; {form}"))?,
+        memory: amounts::bytes(memory.trim()).map_err(|_| form)?,
         speed: number(speed, "speed")?,
-        mbit: mbit.map(|mbit| number(mbit, "rate of a line")).transpose()?,
+        mbit: mbit.map(|mbit| number(mbit, "rate of the line")).transpose()?,
     })
 }
 
-/// What there is to tell.
+/// The plans to print.
 pub struct Plans<'a> {
     args: &'a Args,
     /// Settings of the run without those that follow from the plan.
@@ -74,12 +74,12 @@ impl<'a> Plans<'a> {
     ) -> Result<Self, Error> {
         if run.local_steps != Steps::None || run.overlap == Some(true) {
             return Err(Error::usage(
-                "--machine tells of runs in which every batch is a round: leave local_steps and overlap out, or --machine",
+                "--machine does not go with local_steps or overlap: leave one of them out",
             ));
         }
         if args.machines.len() > 64 {
             return Err(Error::usage(
-                "a run has at most 64 members: give at most 64 times --machine",
+                "a run has at most 64 members: give --machine at most 64 times",
             ));
         }
         let key = |word: &str| word.split('=').next().unwrap_or_default().to_owned();
@@ -265,7 +265,7 @@ impl<'a> Plans<'a> {
         parts.find(|part| part.machine == machine)
     }
 
-    /// Who holds what, in the order in which they are to come.
+    /// Each machine with its part, in the order in which they should join.
     fn table(&self, text: &mut String) {
         let steps = self.job.steps.len();
         let width = steps.min(WIDEST);

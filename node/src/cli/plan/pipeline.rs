@@ -11,7 +11,7 @@ use annulus_core::split::Split;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
-/// What there is to tell.
+/// The bounds to print.
 pub struct Bounds<'a> {
     args: &'a Args,
     run: &'a NewRun,

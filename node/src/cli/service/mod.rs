@@ -2,37 +2,38 @@
 
 mod unit;
 
-use super::Command;
 use super::error::Error;
-use super::output;
+use super::{Command, output, parser};
 use crate::net::ticket::Ticket;
 use crate::store::files::write_private;
 use crate::store::user_folders;
+use crate::task_factory::TaskFactory;
 use clap::Subcommand;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use unit::Service;
 
-/// Have the service manager of this user look after a peer: start it with the machine, and again after a crash.
+/// Run a peer as a service of your user: it starts with the machine, and again after a crash.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// What to do.
+    /// The action.
     #[command(subcommand)]
     pub what: What,
 }
 
-/// What can be done with a service.
+/// Actions on a service.
 #[derive(Debug, Subcommand)]
 pub enum What {
-    /// Install and start a peer as a service; in this folder, with the command that follows.
+    /// Install and start a peer as a service, in this folder and with the command that follows.
     Install {
-        /// Its name, where there are several.
+        /// The service's name, if you have several.
         #[arg(long, default_value = "peer", value_parser = name)]
         name: String,
-        /// Print the file that the service manager gets, and do nothing.
+        /// Only print the file for the service manager.
         #[arg(long)]
         print: bool,
-        /// `train`, `join` or `resume` with its options. A ticket is kept in a file of its own, that only the user can read.
+        /// `train`, `join` or `resume` with its options. A ticket is moved into a file that only you can read.
         #[arg(
             required = true,
             trailing_var_arg = true,
@@ -41,15 +42,15 @@ pub enum What {
         )]
         command: Vec<String>,
     },
-    /// Say how a service does.
+    /// Show whether a service runs.
     Status {
-        /// Its name.
+        /// The service's name.
         #[arg(long, default_value = "peer", value_parser = name)]
         name: String,
     },
     /// Stop a service and remove it. The run's folder stays.
     Remove {
-        /// Its name.
+        /// The service's name.
         #[arg(long, default_value = "peer", value_parser = name)]
         name: String,
     },
@@ -68,14 +69,14 @@ fn name(text: &str) -> Result<String, String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     match !text.is_empty() && text.len() <= 32 && text.chars().all(plain) {
         true => Ok(text.into()),
-        false => Err("take letters, digits, - and _, 32 at most".into()),
+        false => Err("use at most 32 letters, digits, - and _".into()),
     }
 }
 
 /// Installs, shows or removes a service.
-pub fn run(args: Args) -> Result<(), Error> {
+pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<(), Error> {
     match args.what {
-        What::Install { name, print, command } => install(&name, print, command),
+        What::Install { name, print, command } => install(&name, print, command, tasks),
         What::Status { name } => {
             let (program, args) = Manager::of_here()?.status(&name);
             // Its exit code says whether the service runs, which is no failure of the question.
@@ -104,9 +105,12 @@ pub fn run(args: Args) -> Result<(), Error> {
     }
 }
 
-fn install(name: &str, print: bool, mut command: Vec<String>) -> Result<(), Error> {
-    let typed = ["annulus".to_owned()].into_iter().chain(command.iter().cloned());
-    let parsed = super::parse(typed).map_err(|error| Error::of_parser(&error))?;
+fn install(name: &str, print: bool, mut command: Vec<String>, tasks: &[TaskFactory]) -> Result<(), Error> {
+    let typed: Vec<OsString> = std::iter::once("annulus")
+        .chain(command.iter().map(String::as_str))
+        .map(Into::into)
+        .collect();
+    let parsed = parser::parse(&typed, tasks).map_err(|error| parser::explain(&error, &typed, tasks))?;
     if !matches!(
         parsed.command,
         Command::Train(_) | Command::Join(_) | Command::Resume(_)
@@ -115,8 +119,8 @@ fn install(name: &str, print: bool, mut command: Vec<String>) -> Result<(), Erro
     }
     if matches!(&parsed.command, Command::Join(args) if args.ticket.is_none()) {
         return Err(Error::usage(
-            "a service has nobody to ask which run to join: give it a ticket, or join by hand first, and make a service of \
-             `annulus resume DIR`",
+            "a service cannot ask which run to join: give it a ticket, or join by hand first and make a service of `annulus \
+             resume DIR`",
         ));
     }
     let ticket = command.iter_mut().find(|word| word.parse::<Ticket>().is_ok());
@@ -199,8 +203,7 @@ impl Manager {
             Ok(Self::Systemd)
         } else {
             Err(Error::failed(
-                "no service manager of a known kind runs here (systemd, launchd). `annulus service install --print` prints \
-                 systemd's file",
+                "neither systemd nor launchd runs here. `annulus service install --print` prints a unit for systemd",
             ))
         }
     }
@@ -262,10 +265,10 @@ impl Manager {
     fn hint(self) -> &'static str {
         match self {
             Self::Systemd => {
-                "`annulus service status` says how it does, `journalctl --user -u annulus-NAME` what it wrote. To run also \
-                 while you are not logged in: `loginctl enable-linger`\n"
+                "`annulus service status` shows whether it runs, and `journalctl --user -u annulus-NAME` shows its output. To keep \
+                 it running while you are logged out, run `loginctl enable-linger`\n"
             }
-            Self::Launchd => "`annulus service status` says how it does\n",
+            Self::Launchd => "`annulus service status` shows whether it runs\n",
         }
     }
 }
@@ -281,7 +284,7 @@ fn must(program: &str, args: &[&str]) -> Result<(), Error> {
     match call(program, &args)? {
         true => Ok(()),
         false => Err(Error::failed(format!(
-            "`{program} {}` failed, as it says",
+            "`{program} {}` failed; its message is above",
             args.join(" ")
         ))),
     }

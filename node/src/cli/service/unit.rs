@@ -1,7 +1,7 @@
 //! The files that service managers are given. Pure: what to run goes in, text comes out.
 //!
-//! A peer says by its exit code whether to start it again ([`Exit`]): after 0 the run is finished, 1, 2 and 77 need a person,
-//! 69 and 75 and any crash are worth another try.
+//! A peer's exit code says whether to start it again ([`Exit`]). After 0 the run is finished, and 1, 2 and 77 need a person. After
+//! 69, 75 and any crash, another try may succeed.
 
 use crate::cli::exit::Exit;
 use std::path::PathBuf;
@@ -30,8 +30,8 @@ pub fn label(name: &str) -> String {
 }
 
 impl Service {
-    /// A unit for systemd's user manager. What it forbids is what a peer never does: it needs sockets, its folder, and
-    /// drivers that write code for themselves.
+    /// A unit for systemd's user manager. It forbids what a peer never does. A peer needs sockets, its folder, and drivers that
+    /// generate code.
     pub fn systemd(&self) -> String {
         let program = self.program.display().to_string();
         let words: Vec<String> = [&program]

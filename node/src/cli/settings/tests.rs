@@ -180,6 +180,74 @@ fn unknown_keys_name_the_nearest_and_list_all() {
 }
 
 #[test]
+fn words_without_a_value_lead_on() {
+    for (words_, told) in [
+        ("gpt", "name it with --task gpt"),
+        ("lr 0.1", "write lr=0.1"),
+        ("hidden 3", "write hidden=3"),
+        ("learning_rate", "write lr=X"),
+        ("/", "write --data /"),
+        ("nonsense", "write settings as KEY=VALUE"),
+    ] {
+        let message = of(words_).unwrap_err().to_string();
+        assert!(message.contains(told), "{message}");
+    }
+}
+
+#[test]
+fn hints_and_help_have_the_defaults_of_the_task() {
+    let message = |task| {
+        read(None, &words("batch=0"), Some(task), &tasks())
+            .unwrap_err()
+            .to_string()
+    };
+    assert!(
+        message("digits").ends_with("(default: 64)."),
+        "{}",
+        message("digits")
+    );
+    assert!(message("gpt").ends_with("(default: 12)."), "{}", message("gpt"));
+    let tasks = [
+        TaskFactory::of::<crate::tasks::digits::Digits>(),
+        TaskFactory::of::<crate::tasks::gpt::Gpt>(),
+    ];
+    let help = super::super::keys::help(&tasks);
+    let flat = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    for part in [
+        "samples per step, over all peers (default: 64; gpt: 12)",
+        "end after N batches, instead of epochs (gpt: 2000)",
+        "(default: adam; gpt: adamw)",
+        "Settings of the task gpt:",
+        "(default: nano)",
+        "hidden=N hidden units of the mlp and the cnn (default: 128)",
+    ] {
+        assert!(flat.contains(part), "{part} is not in\n{help}");
+    }
+    for line in help.lines() {
+        assert!(line.chars().count() <= 80, "{line}");
+        // A line that goes on stands below what it goes on with.
+        let left = line.len() - line.trim_start().len();
+        assert!([0, 2, 28].contains(&left), "{line}");
+    }
+}
+
+#[test]
+fn a_task_says_what_it_takes() {
+    let tasks = [TaskFactory::of::<crate::tasks::gpt::Gpt>()];
+    let message = |text: &str| read(None, &words(text), None, &tasks).unwrap_err().to_string();
+    assert_eq!(
+        message("layers=2 preset=tiny"),
+        "preset=tiny is not possible: choose one of pico, nano, micro, mini, small, gpt2"
+    );
+    assert_eq!(
+        message("bias=x"),
+        "bias=x is not possible: it must be true or false"
+    );
+    let toml = read(Some("[task]\npreset = 'tiny'"), &[], None, &tasks).unwrap_err();
+    assert!(toml.to_string().starts_with("preset=tiny"), "{toml}");
+}
+
+#[test]
 fn bad_values_are_errors() {
     for text in [
         "lr=-1",
@@ -196,6 +264,11 @@ fn bad_values_are_errors() {
         "optimizer=adagrad",
         "epochs=0",
         "min_peers=0",
+        "min_peers=65",
+        "local_steps=65537",
+        "outer_lr=0",
+        "beta1=1",
+        "optimizer=sgd beta1=0.9",
         "keep=0",
         "seed=-1",
         "lr",
@@ -235,7 +308,11 @@ fn the_file_gives_way_to_words() {
     let named = |text, flag| read(Some(text), &[], flag, &tasks()).map(|s| s.run.task);
     assert_eq!(named("task = 'gpt'", None).unwrap(), "gpt");
     assert_eq!(named("task = 'gpt'", Some("digits")).unwrap(), "digits");
-    assert!(named("batch = ", None).unwrap_err().to_string().contains("TOML"));
+    let error = named("lr = 1\nbatch 3", None).unwrap_err().to_string();
+    assert!(
+        error.starts_with("line 2 of the configuration") && !error.contains(['|', '^', '\n']),
+        "{error}"
+    );
     assert!(named("batch = true", None).is_err());
     assert!(
         named("bach = 1", None)

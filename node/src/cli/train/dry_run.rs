@@ -1,4 +1,4 @@
-//! `annulus train --dry-run`: what a run would need, without starting it.
+//! `annulus train --dry-run`: the needs of a run, without starting it.
 
 use crate::cli::human;
 use crate::cli::output::LogFormat;
@@ -13,7 +13,7 @@ use annulus_core::split::Split;
 use serde_json::json;
 use std::num::NonZeroU64;
 
-/// What a run would need.
+/// The needs of a run.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     /// The device that would compute, in words.
@@ -26,9 +26,9 @@ pub(super) struct Plan {
     state_bytes: u64,
     /// ... and each of 2, 4 and 8, where peers keep parts of the optimizer's vectors.
     shared: Option<[u64; 3]>,
-    /// What holders of one span each take, where the model is split.
+    /// The needs of a holder of each span, if the model is split.
     spans: Vec<SpanNeeds>,
-    /// What a round takes at least, where the model is split and it is said what lines are like.
+    /// A lower bound of a round, if the model is split and a line is given.
     bound: Option<Least>,
     /// Samples in the training set.
     samples: NonZeroU64,
@@ -86,7 +86,7 @@ fn tell_rate(run: &NewRun, samples: NonZeroU64) -> String {
     words.join(", ")
 }
 
-/// What a dry run prints.
+/// The text of a dry run.
 pub(super) fn tell_plan(plan: &Plan, options: &TrainOptions, format: LogFormat) -> String {
     let parameters = plan.parameters;
     // What a peer holds: parameters, the optimizer's vectors, its contribution, and the last round's sums for repair.
@@ -179,7 +179,7 @@ pub(super) fn tell_plan(plan: &Plan, options: &TrainOptions, format: LogFormat) 
         .collect()
 }
 
-/// What each peer takes and sends that holds a whole model.
+/// Memory and traffic of each peer that holds a whole model.
 fn tell_whole(plan: &Plan, memory: u64, codec: Codec) -> Vec<(&'static str, String)> {
     let (state, parameters) = (plan.state_bytes, plan.parameters);
     let mut lines = vec![(
@@ -205,12 +205,12 @@ fn tell_whole(plan: &Plan, memory: u64, codec: Codec) -> Vec<(&'static str, Stri
     lines
 }
 
-/// What a peer sends for a vector of so many bytes.
+/// Bytes that a peer sends for a vector of `vector` bytes.
 fn sent(peers: u64, vector: u64) -> u64 {
     2 * (peers - 1) * vector / peers
 }
 
-/// What holders of one span each take.
+/// The needs of a holder of each span.
 fn tell_spans(spans: &[SpanNeeds]) -> Vec<(&'static str, String)> {
     let tell = |(at, span): (usize, &SpanNeeds)| {
         let name = if at == 0 { "spans" } else { "" };

@@ -1,5 +1,5 @@
-//! `annulus watch`: a run in a terminal, for who only looks. What it shows is what a peer's page answers to `/status`: the
-//! one fold of the run's events is that peer's.
+//! `annulus watch`: a run in a terminal, without taking part. It shows what a peer's page answers to `/status`, so that the one
+//! fold of the run's events is that peer's.
 
 mod picture;
 mod snapshot;
@@ -13,7 +13,6 @@ use super::screen::Screen;
 use super::terminal::{self, Style};
 use super::ticket;
 use crate::net::addresses::dialable;
-use crate::net::ticket::Ticket;
 pub(super) use snapshot::Peer;
 use snapshot::{Snapshot, fetch};
 use std::net::IpAddr;
@@ -21,17 +20,17 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Look at a run in the terminal: loss, members, speed, who comes and goes.
+/// Watch a run in the terminal: loss, members, speed, and peers that come and go.
 ///
-/// It asks the page of a peer (which that serves unless it was started with --no-page) and takes no place in the run.
-/// Ctrl-C ends it.
+/// It reads the page of a peer, which must not run with --no-page, and takes no place in the run. Press Ctrl-C to end it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// A run's folder whose peer runs on this machine, a ticket (@FILE: it is in that file), or the address of a page.
+    /// The folder of a peer that runs on this machine, a ticket (@FILE reads it from a file), or the address of a page, with or
+    /// without http://.
     #[arg(value_name = "DIR|TICKET|URL")]
     pub what: String,
-    /// Print one picture and end, as it does where nobody watches.
+    /// Print one picture and end, as it does when standard output is not a terminal.
     #[arg(long)]
     pub once: bool,
 }
@@ -43,10 +42,10 @@ Examples:
   annulus watch @ticket --once
 ";
 
-/// Between two looks.
+/// Time between two looks.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Addresses of one machine that are asked.
+/// Most addresses of one machine to ask.
 const LOOKS: usize = 4;
 
 /// Shows the run once, or until Ctrl-C.
@@ -55,9 +54,9 @@ pub fn run(args: &Args) -> Result<Exit, Error> {
     let first = look(&places).map_err(Error::unreachable)?;
     let style = Style::of_stdout();
     if args.once || !style.live {
-        // Where there is no terminal, a picture is as large as is read with ease.
+        // Without a terminal the picture has a size that is easy to read.
         let size = if style.live { terminal::size() } else { (100, 32) };
-        output::print(&as_text(&first, size, style));
+        output::paint(&as_text(&first, size, style));
     } else {
         block_on(show(places, first, style)).map_err(Error::of)?;
     }
@@ -92,7 +91,7 @@ fn as_text(snapshot: &Snapshot, size: (usize, usize), style: Style) -> String {
     picture::draw(snapshot, None, size).rows(style).join("\n") + "\n"
 }
 
-/// What the peer of a folder says that trains on this machine now, if it serves a page.
+/// The status of the peer that trains in a folder of this machine now, if it serves a page.
 pub(super) fn of_folder(dir: &Path) -> Option<Snapshot> {
     let ours: Vec<IpAddr> = if_addrs::get_if_addrs()
         .ok()?
@@ -100,7 +99,7 @@ pub(super) fn of_folder(dir: &Path) -> Option<Snapshot> {
         .map(if_addrs::Interface::ip)
         .collect();
     let ticket = right_in(dir).ok()?.ticket;
-    // At addresses of this machine it is known at once that nobody is there.
+    // This machine's own addresses answer at once if nobody is there.
     let here = ticket
         .addrs
         .iter()
@@ -108,14 +107,14 @@ pub(super) fn of_folder(dir: &Path) -> Option<Snapshot> {
     here.take(LOOKS).find_map(|place| fetch(&place.to_string()).ok())
 }
 
-/// Where there may be a page, `HOST:PORT`.
+/// Possible places of the page, each `HOST:PORT`.
 fn places(what: &str) -> Result<Vec<String>, Error> {
-    if let Some(place) = of_url(what) {
+    if let Some(place) = of_url(what).or(ticket::place(what).map(str::to_owned)) {
         return Ok(vec![place]);
     }
     let ticket = match Path::new(what).is_dir() {
         true => right_in(Path::new(what))?.ticket,
-        false => ticket::read(what)?.parse::<Ticket>().map_err(Error::of)?,
+        false => ticket::parse(what)?,
     };
     let dialled = ticket.addrs.into_iter().flat_map(dialable);
     Ok(dialled.map(|at| at.to_string()).collect())
@@ -142,7 +141,7 @@ fn of_url(url: &str) -> Option<String> {
     })
 }
 
-/// What the first that answers says.
+/// The status from the first page that answers.
 fn look(places: &[String]) -> Result<Snapshot, String> {
     let mut problems = Vec::new();
     for place in places {
@@ -152,7 +151,7 @@ fn look(places: &[String]) -> Result<Snapshot, String> {
         }
     }
     Err(format!(
-        "no page answers where a peer of this run was ({}): does it run, and without --no-page?",
+        "no page answers ({}): check that the peer runs, and without --no-page",
         problems.join("; ")
     ))
 }
@@ -173,6 +172,14 @@ mod tests {
         ] {
             assert_eq!(of_url(url).as_deref(), place, "{url}");
         }
+    }
+
+    #[test]
+    fn an_address_needs_no_scheme_and_a_misspelt_folder_is_told() {
+        assert_eq!(places("127.0.0.1:4433").unwrap(), ["127.0.0.1:4433"]);
+        assert_eq!(places("localhost:80").unwrap(), ["localhost:80"]);
+        let error = places("runs/tpyo").unwrap_err().to_string();
+        assert!(error.contains("there is no folder runs/tpyo"), "{error}");
     }
 
     #[test]

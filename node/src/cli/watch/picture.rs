@@ -122,7 +122,7 @@ fn members(canvas: &mut Canvas, run: &Snapshot, (top, end): (i64, i64)) {
     }
 }
 
-/// Who came and went, and how good the model was: the newest first.
+/// Peers that came and went, and evaluations: the newest first.
 fn events(canvas: &mut Canvas, run: &Snapshot, (top, end): (i64, i64), x: i64) {
     let came = run.changes.iter().map(|change| {
         let event = Event::Member {

@@ -37,7 +37,7 @@ impl Announcement {
         Self {
             version: VERSION,
             run: run.to_string(),
-            task: printable(task),
+            task: task_name(task),
             peer: peer.to_string(),
             members: members.try_into().unwrap_or(u32::MAX),
             tag,
@@ -61,7 +61,7 @@ impl Announcement {
         Some(Self {
             version: value("version")?.parse().ok()?,
             run: short_name(value("run")?)?,
-            task: printable(value("task")?),
+            task: task_name(value("task")?),
             peer: short_name(value("peer")?)?,
             members: value("members")?.parse().ok()?,
             tag: value("code")?.parse().ok()?,
@@ -105,8 +105,8 @@ fn short_name(text: &str) -> Option<String> {
     (text.len() == 8 && text.chars().all(is_digit)).then(|| text.to_owned())
 }
 
-/// A name without control characters, and of bounded length.
-fn printable(name: &str) -> String {
+/// A task's name as an announcement holds it: short, and of ASCII that any terminal shows.
+fn task_name(name: &str) -> String {
     let kept = name.chars().map(|c| if c.is_ascii_graphic() { c } else { '?' });
     kept.take(MAX_TASK).collect()
 }

@@ -1,16 +1,62 @@
 //! How a native participant ends: what is saved and told, and by when.
 
-use super::{LEFT, NativeHost, end};
+use super::{Driver, LEFT, NativeHost, QuicLink, end};
 use crate::ending::end_process;
 use crate::events::{self, Event};
 use crate::participant::error::Error;
+use crate::participant::host::Host;
 use crate::participant::workers::WorkerResult;
 use crate::store::checkpoint_writer::Written;
 use crate::store::user_folders;
-use annulus_core::{Peer, Round};
-use std::time::Duration;
+use annulus_core::{Exit, Input, Peer, Round};
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
 
 impl NativeHost<'_> {
+    /// Leaves because the user asks for it: after this round if that is over in time, and at once when asked again.
+    pub(super) fn leave_on_request(&mut self, driver: &mut Driver<QuicLink>) -> ControlFlow<Exit> {
+        let within = self.local.leave_within;
+        let left = self.working.left(Instant::now()).filter(|left| *left > within);
+        if let (false, Some(left)) = (self.asked_to_leave, left) {
+            self.warn(format!(
+                "leaving at once: this round would take {:.0} minutes more, and leaving may take {} s (--leave-within). Its samples \
+                 are computed again later",
+                left.as_secs_f64() / 60.0,
+                within.as_secs()
+            ));
+        }
+        if std::mem::replace(&mut self.asked_to_leave, true) || left.is_some() {
+            self.in_a_hurry = true;
+            return ControlFlow::Break(Exit::Left);
+        }
+        end_after(within);
+        self.warn(format!(
+            "leaving after this round, within {} s; Ctrl-C once more leaves at once",
+            within.as_secs()
+        ));
+        self.feed(Input::Leave, driver);
+        ControlFlow::Continue(())
+    }
+
+    /// Leaves the ring where something stands against computing here, in good order while that takes no longer than it may.
+    pub(super) fn stand_aside(&mut self, driver: &mut Driver<QuicLink>) -> ControlFlow<Exit> {
+        match self.aside {
+            Some(since) if since.elapsed() >= self.local.leave_within => {
+                self.in_a_hurry = true;
+                return ControlFlow::Break(Exit::Left);
+            }
+            None if !self.asked_to_leave => {
+                if let Some(against) = self.permission.against() {
+                    self.aside = Some(Instant::now());
+                    self.warn(format!("leaving after this round for a while: {against}"));
+                    self.feed(Input::Leave, driver);
+                }
+            }
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    }
+
     /// The last checkpoint and evaluation, and the last word.
     pub(super) async fn close(mut self, peer: &Peer) -> Result<(), Error> {
         let (round, digest) = (peer.head().round, peer.digest());
@@ -86,7 +132,7 @@ impl NativeHost<'_> {
 
 /// Ends the process after so long, whatever it is at then: who asked it to leave will not wait for longer, and what is on the
 /// disk is as whole as after a power cut.
-pub(super) fn end_after(limit: Duration) {
+fn end_after(limit: Duration) {
     std::thread::spawn(move || {
         std::thread::sleep(limit);
         end_process(LEFT);

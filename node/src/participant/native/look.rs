@@ -11,7 +11,7 @@ use crate::net::mapping::Outside;
 use crate::net::reach;
 use crate::net::ticket::Ticket;
 use crate::participant::home::dialable;
-use crate::participant::meeting::Place;
+use crate::participant::meeting::{Place, Unresolved};
 use crate::participant::right::Right;
 use annulus_core::{Contact, Peer, PeerId};
 use std::iter;
@@ -84,8 +84,13 @@ impl Participant<'_> {
         tokio::spawn(async move {
             let mut pause = FIRST_LOOK;
             let others_run = AtomicBool::new(false);
+            let mut unresolved = Unresolved::default();
             loop {
-                let mut others = meeting.addresses().await;
+                let (mut others, fails) = meeting.addresses().await;
+                if unresolved.is_due(!fails.is_empty(), Instant::now()) {
+                    // If nobody hears it, the peer is gone.
+                    let _ = found.send(Err(DialError::NoAddress(fails.join(", "))));
+                }
                 others.retain(|address| !ticket.addrs.contains(address));
                 // Of many a few will do, others each time: they know each other.
                 let first = getrandom::u64().unwrap_or_default() as usize % others.len().max(1);

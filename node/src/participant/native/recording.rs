@@ -1,8 +1,19 @@
-//! What of a participant's way goes to its disk: the ledger, checkpoints, and whom it knows.
+//! A participant's record on its disk: the ledger, checkpoints, and the peers that it knows.
 
 use crate::participant::native::{NativeHost, end};
 use annulus_core::Peer;
+use annulus_core::Round;
 use annulus_core::peer::{Commit, Event as PeerEvent};
+use std::time::{Duration, Instant};
+
+/// Longest time between two checkpoints: a thousand slow rounds may take a day, and work since the last one is lost when the
+/// machine fails.
+const LONGEST: Duration = Duration::from_secs(600);
+
+/// Whether to save after this round, if the last checkpoint is that old; with 0 rounds between two, never.
+fn is_due(every: u64, round: Round, since: Duration) -> bool {
+    every > 0 && (round.is_multiple_of(every) || since >= LONGEST)
+}
 
 impl NativeHost<'_> {
     /// Keeps who is a member, and where, for the next start.
@@ -22,26 +33,54 @@ impl NativeHost<'_> {
 
     pub(super) fn committed(&mut self, commit: Commit, peer: &Peer) {
         let round = commit.record.round;
-        // Where a model is split a round that trains nothing leaves what is on disk as good as it was, and the run may have to
-        // go back to what such a checkpoint would take the place of.
+        // In a split model, a round that trains nothing needs no checkpoint, and the run may have to go back to the one that it
+        // would replace.
         let is_new = peer.manifest().split.is_none() || commit.record.weight() > 0;
         self.last_loss = commit.record.loss();
         self.checkpoint_writer.append(commit.record, commit.digest);
         self.recorded = Some(end(peer));
-        let due = |every: u64| every > 0 && round.is_multiple_of(every);
-        if due(self.local.checkpoint_every) && is_new {
+        let every = self.local.checkpoint_every;
+        // Where a model is split, all members know when each of them saves.
+        let since = match peer.manifest().split {
+            None => self.saved_at.elapsed(),
+            Some(_) => Duration::ZERO,
+        };
+        if is_due(every, round, since) && is_new {
             let (head, state) = (peer.head(), peer.state());
+            self.saved_at = Instant::now();
             if self.checkpoint_writer.save(head, state, commit.digest) {
                 self.disk.saves(peer);
             } else {
-                let every = self.local.checkpoint_every;
                 self.warn(format!(
                     "the disk is slower than checkpoint_every={every}: this checkpoint is left out"
                 ));
             }
         }
-        if due(self.local.eval_every) && self.workers.evaluates() {
+        let every = self.local.eval_every;
+        if every > 0 && round.is_multiple_of(every) && self.workers.evaluates() {
             self.workers.evaluate(round, &peer.state().params);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checkpoints_come_by_rounds_and_by_time() {
+        let minutes = |count: u64| Duration::from_secs(60 * count);
+        for (every, round, since, due) in [
+            (1000, 1000, 0, true),
+            (1000, 1001, 9, false),
+            (1000, 1001, 10, true),
+            (0, 1000, 99, false),
+        ] {
+            assert_eq!(
+                is_due(every, round, minutes(since)),
+                due,
+                "{every} {round} {since}"
+            );
         }
     }
 }

@@ -149,7 +149,7 @@ impl<'a> Starting<'a> {
         let (setup, manifest) = prepare(run, run_key.key().peer(), Means::of(&self.local), self.factories)?;
         let port = names[0].rsplit_once(':').and_then(|(_, port)| port.parse().ok());
         let place = Place::Names(names);
-        let is_host = all_listen_there || place.addresses().await.iter().any(is_here);
+        let is_host = all_listen_there || place.addresses().await.0.iter().any(is_here);
         let mut entrance = match self.folder.holds(manifest.run_id())? {
             true => self.go_on(None, Some(setup)).await?,
             false => {

@@ -63,6 +63,16 @@ impl Task for Digits {
     const NAME: &'static str = "digits";
     const ABOUT: &'static str = "which digit is this? drawn by the program, or MNIST with --data FOLDER";
 
+    const HELP: &'static [(&'static str, &'static str)] = &[
+        (
+            "model=mlp|cnn|linear",
+            "multi-layer perceptron, small convolutional network, or logistic regression",
+        ),
+        ("hidden=N", "hidden units of the mlp and the cnn"),
+        ("train=N", "digits drawn to train on, without --data"),
+        ("test=N", "digits drawn and held out, without --data"),
+    ];
+
     fn new(config: DigitsConfig, data: Option<&Data>) -> Result<Self, TaskError> {
         for (key, value) in [("train", config.train), ("test", config.test)] {
             if !(1..=MAX_DRAWN).contains(&value) {
@@ -95,6 +105,18 @@ impl Task for Digits {
     fn loss(&self, model: &Classifier, batch: Labelled, device: &Device) -> Tensor<1> {
         let (images, labels) = batch.into_tensors(device);
         CrossEntropy::new().forward(model.forward(images), labels)
+    }
+
+    fn metadata(&self) -> Vec<(&'static str, String)> {
+        let kind = serde_json::to_value(self.config.model).ok();
+        let kind = kind.as_ref().and_then(|kind| kind.as_str()).unwrap_or_default();
+        vec![
+            ("architecture", kind.to_owned()),
+            ("hidden", self.config.hidden.to_string()),
+            ("input", "28 x 28 grey values from 0 to 1, row by row".into()),
+            ("output", "logits of the digits 0 to 9".into()),
+            ("linear", "y = x @ weight + bias, with weight [in, out]".into()),
+        ]
     }
 
     fn stages(&self) -> Option<&dyn Stages<Classifier, Labelled>> {

@@ -40,6 +40,8 @@ pub struct Gpt {
     config: GptConfig,
     shape: Shape,
     windows: Windows,
+    /// Whether the text is the run's, and its vocabulary too.
+    knows_text: bool,
 }
 
 impl Task for Gpt {
@@ -62,6 +64,43 @@ impl Task for Gpt {
         "schedule=cosine",
         "warmup=100",
     ];
+    const HELP: &'static [(&'static str, &'static str)] = &[
+        (
+            "preset=pico|nano|micro|mini|small|gpt2",
+            "size of the model: 0.1, 0.8, 2.7, 10.8, 25.6 or 124 million parameters",
+        ),
+        ("layers=N", "transformer blocks; 0: as the preset has"),
+        ("heads=N", "attention heads of each block; 0: as the preset has"),
+        (
+            "width=N",
+            "length of a token's vector, a multiple of 4 times heads; 0: as the preset has",
+        ),
+        (
+            "context=N",
+            "tokens that the model sees at once; 0: as the preset has",
+        ),
+        (
+            "bias=true|false",
+            "biases in linear layers and norms (default: as the preset has)",
+        ),
+        (
+            "vocabulary=bytes|characters",
+            "what a token is: a byte of any file, or a character of a UTF-8 text",
+        ),
+        (
+            "vocabulary_size=N",
+            "rows of the embedding, if more than the vocabulary has; 0: as many as it has",
+        ),
+        ("dropout=X", "share of features zeroed in training"),
+        (
+            "recompute=true|false",
+            "gradient checkpointing: less memory, and slower",
+        ),
+        (
+            "eval_windows=N",
+            "stretches of held-out text that an evaluation looks at, at most",
+        ),
+    ];
 
     fn new(config: GptConfig, data: Option<&Data>) -> Result<Self, TaskError> {
         // Before the data is read, which may take long.
@@ -76,6 +115,7 @@ impl Task for Gpt {
             config,
             shape,
             windows,
+            knows_text: true,
         })
     }
 
@@ -87,6 +127,7 @@ impl Task for Gpt {
         let text = Text::blank(config.vocabulary, 2 * shape.context + 20, shape.vocabulary);
         let windows = Windows::new(text, shape.context)?;
         Ok(Self {
+            knows_text: config.vocabulary == Unit::Bytes,
             config,
             shape,
             windows,
@@ -140,6 +181,35 @@ impl Task for Gpt {
 
     fn stages(&self) -> Option<&dyn Stages<Transformer, Tokens>> {
         Some(self)
+    }
+
+    fn metadata(&self) -> Vec<(&'static str, String)> {
+        let shape = &self.shape;
+        let mut all = vec![
+            (
+                "architecture",
+                "GPT-2: pre-norm blocks, GELU by tanh, the output layer is the token embedding".into(),
+            ),
+            ("layers", shape.layers.to_string()),
+            ("heads", shape.heads.to_string()),
+            ("width", shape.width.to_string()),
+            ("context", shape.context.to_string()),
+            ("bias", shape.bias.to_string()),
+            ("vocabulary_size", shape.vocabulary.to_string()),
+            ("linear", "y = x @ weight + bias, with weight [in, out]".into()),
+        ];
+        match (self.config.vocabulary, self.knows_text) {
+            (Unit::Bytes, _) => all.push(("vocabulary", "bytes: a token is the value of a byte".into())),
+            (Unit::Characters, true) => {
+                all.push((
+                    "vocabulary",
+                    "characters: a token is a place in `characters`, from 0".into(),
+                ));
+                all.push(("characters", self.windows.text().vocabulary().characters()));
+            }
+            (Unit::Characters, false) => {}
+        }
+        all
     }
 
     fn pieces(&self, samples: usize) -> usize {

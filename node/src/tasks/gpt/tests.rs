@@ -16,6 +16,42 @@ use crate::task::Dataset;
 use crate::trainer::span::{ModelSteps, draw};
 use crate::trainer::{Trainer, TrainerOptions, Worker, model_of};
 
+#[test]
+fn an_exported_model_tells_its_real_sizes_and_its_characters() {
+    let config = GptConfig {
+        preset: Preset::Pico,
+        context: 16,
+        vocabulary: Unit::Characters,
+        ..GptConfig::default()
+    };
+    let of = |task: &Gpt, name: &str| {
+        let all = task.metadata();
+        all.into_iter()
+            .find(|(key, _)| *key == name)
+            .map(|(_, value)| value)
+    };
+    let text = Data::file_in_memory("text", "zab\nabz".repeat(40));
+    let task = Gpt::new(config.clone(), Some(&text)).unwrap();
+    for (name, value) in [
+        ("layers", "2"),
+        ("heads", "2"),
+        ("width", "64"),
+        ("context", "16"),
+        ("bias", "false"),
+        ("vocabulary_size", "4"),
+        ("characters", "\nabz"),
+    ] {
+        assert_eq!(of(&task, name).as_deref(), Some(value), "{name}");
+    }
+    // Without the text its size is known by the model, and its characters are not.
+    let layout = crate::trainer::layout_of(&task.model(&Device::flex())).unwrap();
+    let blank = Gpt::without_data(config, &layout).unwrap();
+    assert_eq!(
+        (of(&blank, "vocabulary_size").as_deref(), of(&blank, "characters")),
+        (Some("4"), None)
+    );
+}
+
 /// A run in one process, with the optimizer that peers share.
 pub(super) struct Run {
     pub worker: Trainer<Gpt>,
