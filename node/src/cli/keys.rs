@@ -86,8 +86,8 @@ pub const KEYS: &[Key] = &[
     ),
     key(
         "clip",
-        "X",
-        "largest norm of the mean gradient (default: no limit)",
+        "X|off",
+        "largest norm of the mean gradient (default 10; off: no limit, and one wrong gradient can spoil the model for good)",
     ),
     key(
         "local_steps",

@@ -224,7 +224,12 @@ impl Reader<'_> {
                 run.boundary = boundary.ok_or_else(|| bad(key, text, "that is none of its words"))?;
             }
             "lanes" => run.lanes = number(key, text)?,
-            "clip" => run.clip = Some(real(key, text, |x| x > 0.0, "greater than 0")?),
+            "clip" => {
+                run.clip = match text {
+                    "off" => None,
+                    _ => Some(real(key, text, |x| x > 0.0, "greater than 0")?),
+                }
+            }
             "local_steps" => {
                 run.local_steps = match text {
                     "auto" => Steps::Auto,

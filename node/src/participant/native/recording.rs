@@ -1,8 +1,8 @@
 //! What of a participant's way goes to its disk: the ledger, checkpoints, and whom it knows.
 
 use crate::participant::native::{NativeHost, end};
-use annulus_core::Peer;
 use annulus_core::peer::{Commit, Event as PeerEvent};
+use annulus_core::{Digest, Peer};
 
 impl NativeHost<'_> {
     /// Keeps who is a member, and where, for the next start.
@@ -20,12 +20,27 @@ impl NativeHost<'_> {
         self.recorded = Some(end(peer));
     }
 
+    /// This peer goes on alone. Its ledger may end elsewhere: it may have followed others since.
+    pub(super) fn continued(&mut self, from: Digest, peer: &Peer) {
+        match peer.founder() {
+            Some(founder) if self.recorded.is_some_and(|(_, chain)| chain == from) => {
+                self.checkpoint_writer.go_on(founder.clone());
+                self.recorded = Some(end(peer));
+            }
+            _ => self.begin_record(peer),
+        }
+    }
+
     pub(super) fn committed(&mut self, commit: Commit, peer: &Peer) {
         let round = commit.record.round;
         // Where a model is split a round that trains nothing leaves what is on disk as good as it was, and the run may have to
         // go back to what such a checkpoint would take the place of.
         let is_new = peer.manifest().split.is_none() || commit.record.weight() > 0;
         self.last_loss = commit.record.loss();
+        if self.recorded.is_some_and(|(recorded, _)| recorded >= round) {
+            // The ledger has begun after it.
+            return;
+        }
         self.checkpoint_writer.append(commit.record, commit.digest);
         self.recorded = Some(end(peer));
         let due = |every: u64| every > 0 && round.is_multiple_of(every);
