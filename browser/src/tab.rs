@@ -124,11 +124,12 @@ impl Host for Tab<'_> {
                 self.page.state(State::Syncing, "fetching the state");
             }
             PeerEvent::Syncing { .. } => self.page.state(State::Following, "waiting to be let in"),
-            PeerEvent::Entered | PeerEvent::Continued => self.member = true,
+            PeerEvent::Entered | PeerEvent::Continued { .. } => self.member = true,
             PeerEvent::Outcast { reason, .. } => {
                 self.member = false;
                 self.page.state(State::Syncing, &reason.to_string());
             }
+            PeerEvent::NoPlace { .. } => self.page.state(State::Following, "waiting for a place"),
             PeerEvent::Committed(_) if self.member => self.page.state(State::Training, ""),
             _ => {}
         }

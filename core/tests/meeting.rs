@@ -392,7 +392,7 @@ const DAN: PeerId = PeerId([4; 32]);
 fn began_alone(story: &Story) -> usize {
     let events = story.events.iter();
     events
-        .filter(|(_, _, event)| matches!(event, Event::Continued))
+        .filter(|(_, _, event)| matches!(event, Event::Continued { .. }))
         .count()
 }
 

@@ -204,7 +204,9 @@ pub struct Round {
     /// Mean loss per sample of the round.
     #[serde(deserialize_with = "null_is_nan")]
     pub loss: f32,
-    /// Digest of parameters and optimizer state after it, 64 hexadecimal digits; equal on all members.
+    /// Digest of parameters and optimizer state after it, 64 hexadecimal digits; equal on all members. Of a split model that of
+    /// the parts that this peer holds; empty if it holds none, and then not in JSON.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub digest: String,
     /// Samples in the round's sum.
     pub samples: u64,
@@ -255,15 +257,20 @@ pub enum Change {
 pub struct Done {
     /// The last round that this peer committed.
     pub round: u64,
-    /// Digest of parameters and optimizer state after it, 64 hexadecimal digits.
-    pub digest: String,
+    /// Whether the run is finished.
+    pub finished: bool,
+    /// Whether its model is split over the members.
+    pub split: bool,
+    /// Digest of parameters and optimizer state after that round, 64 hexadecimal digits; of a split model that of the parts that
+    /// this peer holds. None of a peer that left before it held any of it.
+    pub digest: Option<String>,
     /// Mean loss per sample of the last evaluation, or of the last round where there was none.
     #[serde(deserialize_with = "null_is_nan")]
     pub loss: f32,
     /// Accuracy of the last evaluation, 0 to 1.
     pub accuracy: Option<f32>,
-    /// The folder that holds the final checkpoint.
-    pub dir: String,
+    /// The folder that holds the final checkpoint, if there is one.
+    pub dir: Option<String>,
 }
 
 /// An event and when it happened: one line of a JSON log.

@@ -6,7 +6,7 @@
 use annulus_core::Topology;
 use annulus_core::codec::Codec;
 use annulus_core::invitation::Role;
-use annulus_core::optim::{LocalSteps, Moments, Optimizer};
+use annulus_core::optim::{CLIP, LocalSteps, Moments, Optimizer};
 use serde_json::{Map, Value};
 use std::fmt::{self, Display, Formatter};
 use std::num::{NonZeroU16, NonZeroU32, NonZeroU64, NonZeroUsize};
@@ -103,7 +103,7 @@ pub struct NewRun {
     pub schedule: Schedule,
     /// Rounds over which the rate rises at first.
     pub warmup: u64,
-    /// Largest norm of the mean gradient.
+    /// Largest norm of the mean gradient. With local steps it bounds how far their mean may lead, too.
     pub clip: Option<f32>,
     /// Batches between two exchanges, in which members step on their own.
     pub local_steps: Steps,
@@ -158,7 +158,7 @@ impl Default for NewRun {
             lr: 1e-3,
             schedule: Schedule::Constant,
             warmup: 0,
-            clip: None,
+            clip: Some(CLIP),
             local_steps: Steps::None,
             outer_lr: 1.0,
             outer_momentum: 0.0,

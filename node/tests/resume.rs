@@ -74,6 +74,39 @@ fn power_cut(mut nodes: Vec<Node>) -> (u64, Vec<String>) {
     (last.map(|s| s.round()).max().expect("a round"), names)
 }
 
+#[test]
+fn a_copy_of_a_folder_is_told_that_its_peer_takes_part_already_and_slows_nobody() {
+    let _alone = alone();
+    let folder = Folder::new("copied");
+    let (mut nodes, _) = three(&folder);
+    nodes[2].wait("a checkpoint", |s| s.is("round") && s.round() > 2 * INTERVAL);
+    let copied = Command::new("cp")
+        .args(["-a", &folder.join(NAMES[2]), &folder.join("copy")])
+        .status();
+    assert!(copied.expect("cp").success());
+    let from: Vec<usize> = nodes.iter().map(Node::seen).collect();
+    let dir = folder.join("copy");
+    let mut copy = Node::start_as(
+        "copy",
+        dir.clone(),
+        Path::new("."),
+        &["resume", &dir, "--device", "cpu"],
+    );
+    assert_eq!(copy.end().code(), Some(1));
+    let errors = copy.errors();
+    assert!(
+        errors.contains("a peer with this identity takes part already"),
+        "{errors}"
+    );
+    assert!(errors.contains("annulus join TICKET"), "{errors}");
+    for (node, from) in nodes.iter_mut().zip(from) {
+        node.rounds(20);
+        let log = node.log();
+        let trouble = |s: &&Seen| s.is("member") && s.event["change"] != "joined";
+        assert_eq!(log[from..].iter().filter(trouble).count(), 0, "{}", node.name);
+    }
+}
+
 /// The newest checkpoint in any folder.
 fn saved(folder: &Folder) -> u64 {
     let files = NAMES.iter().flat_map(|name| {

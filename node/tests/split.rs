@@ -10,6 +10,7 @@ use annulus::task::Prompt;
 use annulus::task_factory::TaskFactory;
 use annulus::tasks::gpt::Gpt;
 use annulus::trainer::{TrainerOptions, Worker};
+use annulus_core::moments::digest_of_parts;
 use annulus_core::parts::Parts;
 use burn::tensor::read_sync;
 use common::*;
@@ -111,6 +112,21 @@ fn end(nodes: &mut [Node]) {
         assert!(node.end().success(), "{}: {}", node.name, node.errors());
         assert_gapless(node);
         assert_audited(node);
+        // The digest that it tells is that of its parts.
+        let told = node.log().into_iter().rfind(|s| s.is("done")).expect("an end");
+        let held = digest_of_parts(parts(node)).to_hex();
+        assert_eq!(told.event["digest"].as_str(), Some(&held[..]), "{}", node.name);
+        let saved = inspect(&node.dir)["checkpoints"]
+            .as_array()
+            .expect("a list")
+            .last()
+            .cloned();
+        assert_eq!(
+            saved.expect("a checkpoint")["digest"].as_str(),
+            Some(&held[..]),
+            "{}",
+            node.name
+        );
     }
 }
 

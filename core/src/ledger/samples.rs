@@ -7,12 +7,6 @@ use crate::ledger::{Head, Member, Record};
 use crate::run::config::Manifest;
 
 impl Head {
-    /// Samples that it has counted since it lost a member.
-    pub(crate) fn counted_without(&self, peer: PeerId) -> u64 {
-        let fork = self.forks.iter().rfind(|fork| fork.lost.contains(&peer));
-        fork.map_or(0, |fork| self.samples.saturating_sub(fork.samples))
-    }
-
     /// All that is before the cursor and not counted, whether handed out by now or not, in order.
     pub fn open(&self) -> Vec<&SampleRange> {
         let given = self.ahead.iter().flat_map(|given| &given.share);

@@ -30,6 +30,13 @@ pub enum Barred {
     /// Who came by it has signed two things that contradict each other.
     #[error("whoever came by this ticket before has lied to the run: ask a member of the run for another")]
     Convicted,
+    /// A peer of the same name takes part.
+    #[error(
+        "a peer with this identity takes part already, perhaps from another copy of this folder, and only one can. To take part \
+         here too, join with a ticket into a new folder, so that this machine gets an identity of its own: `annulus join TICKET \
+         --out FOLDER`"
+    )]
+    InUse,
 }
 
 /// What the records say of tickets.

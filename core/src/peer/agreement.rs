@@ -422,7 +422,8 @@ impl Agreement {
             suspects,
             proof,
         };
-        for peer in &decided.suspects {
+        // Nobody hears of those that a liar has only invented.
+        for peer in decided.suspects.iter().filter(|peer| view.contains(**peer)) {
             let reason = reasons.get(peer).copied().unwrap_or(Reason::Suspected);
             shared.tell(Event::member(*peer, reason));
             shared.control(*peer, Message::decision(&decided));

@@ -193,13 +193,25 @@ pub enum Event {
     /// This peer holds the state of the head, and from here on is a member, or one that watches.
     Entered,
     /// Nobody that can be reached is a member: this peer goes on alone from the state that it holds.
-    Continued,
+    Continued {
+        /// The lineage that it goes on from: its own, or that of members whom it followed and has lost.
+        from: Digest,
+    },
     /// This peer ceased to be a member and joins again.
     Outcast {
         /// Why.
         reason: OutcastReason,
-        /// Samples that its own lineage had counted since it parted from the other.
-        lost: u64,
+    },
+    /// The lineage that this peer takes for its own from here on does not count what its former one has counted since the two
+    /// parted.
+    Lost {
+        /// The samples that are computed again.
+        samples: u64,
+    },
+    /// The run has no place for this peer now.
+    NoPlace {
+        /// It asks again after so long.
+        wait: Duration,
     },
     /// This peer's contribution to a round was refused.
     NotFinite {

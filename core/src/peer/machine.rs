@@ -341,9 +341,8 @@ impl Peer {
 
     fn join_again(&mut self, outcast: Outcast, sponsor: Sponsor) -> Next {
         let shared = &mut self.shared;
-        let lost = outcast.via.map_or(0, |via| shared.head().counted_without(via));
         let reason = outcast.reason;
-        shared.tell(Event::Outcast { reason, lost });
+        shared.tell(Event::Outcast { reason });
         sponsor.dismiss(shared);
         shared.leave_round();
         if shared.leaving {
@@ -413,6 +412,15 @@ impl Peer {
     /// The state's digest at the head.
     pub fn digest(&self) -> Digest {
         self.shared.lineage.digest
+    }
+
+    /// The digest of what this peer holds at the head: of the state, which all members share; or, where the model is split over
+    /// them, of its own parts, if it has any.
+    pub fn held_digest(&self) -> Option<Digest> {
+        match self.manifest().split {
+            None => Some(self.digest()),
+            Some(_) => self.state().kept.digest_of_all(),
+        }
     }
 
     /// This peer's name.

@@ -12,8 +12,9 @@
 use crate::access::signature::Signed;
 use crate::base::id::{Digest, PeerId, Round};
 use crate::base::planted::Bug;
-use crate::ledger::Header;
 use crate::ledger::claim::{Claim, Standing};
+use crate::ledger::fork::{FORKS, Fork};
+use crate::ledger::{Head, Header};
 use crate::peer::shared::Shared;
 use std::collections::BTreeSet;
 
@@ -128,4 +129,49 @@ fn members_of_old(from: PeerId, theirs: &Shown<'_>, shared: &Shared) -> Vec<Peer
         true => vec![me, from],
         false => here,
     }
+}
+
+/// Samples that one head counts and the other does not, which a peer shows: those since the two parted, as far as they remember
+/// where that was.
+///
+/// They parted at the last place that both know, unless both have lost the same members there: then they went on together, and
+/// parted where `ours` next lost some.
+pub(crate) fn counted_apart(ours: &Head, theirs: &Head, from: PeerId, me: PeerId) -> u64 {
+    let known = |place: &Fork| theirs.places().any(|other| other.chain == place.chain);
+    let common = ours.places().find(known);
+    // All remember for ever where nobody was a member yet.
+    let is_beginning = |place: &Fork| place.members.is_empty();
+    let went_on = |place: &Fork| {
+        let lost = lost_at(ours, place.chain);
+        is_beginning(place) || (!lost.is_empty() && lost == lost_at(theirs, place.chain))
+    };
+    let parted = match common {
+        Some(place) if !went_on(&place) => Some(place),
+        _ if theirs.forks.len() >= FORKS => {
+            // It may have forgotten where that was.
+            let mut forks = ours.forks.iter().filter(|_| ours.position(from).is_none());
+            forks.rfind(|fork| fork.lost.contains(&from)).cloned()
+        }
+        shared => {
+            let since = shared.as_ref().map_or(0, |place| place.samples);
+            let later = |fork: &&Fork| !is_beginning(fork) && fork.samples >= since && !known(fork);
+            // Each loss leaves two places, of which the second is where the round was that went on without somebody.
+            let apart = ours.forks.iter().filter(later).take(2).last().cloned();
+            let strangers = || members_ever(ours, me).is_disjoint(&members_ever(theirs, me));
+            apart.or_else(|| shared.filter(|place| is_beginning(place) && strangers()))
+        }
+    };
+    parted.map_or(0, |place| ours.samples.saturating_sub(place.samples))
+}
+
+/// The members that a head has lost at a place.
+fn lost_at(head: &Head, chain: Digest) -> BTreeSet<PeerId> {
+    let fork = head.forks.iter().find(|fork| fork.chain == chain);
+    fork.iter().flat_map(|fork| &fork.lost).copied().collect()
+}
+
+/// All others that were full members at the places that a head remembers.
+fn members_ever(head: &Head, me: PeerId) -> BTreeSet<PeerId> {
+    let members = head.places().flat_map(|place| place.members);
+    members.filter(|peer| *peer != me).collect()
 }

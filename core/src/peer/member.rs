@@ -18,6 +18,7 @@ use crate::ledger::allot::Allotment;
 use crate::ledger::check::MAX_COMPUTE_US;
 use crate::ledger::conviction::Conviction;
 use crate::ledger::seal::Seal;
+use crate::ledger::tickets::Barred;
 use crate::ledger::{self, Header};
 use crate::numeric::optim::Step;
 use crate::peer::agreement::{Agreement, Verdict, Work};
@@ -213,7 +214,10 @@ impl Member {
     }
 
     fn strangers(&self, shared: &Shared) -> impl Iterator<Item = PeerId> {
-        let stranger = |peer: &PeerId| !self.view.contains(*peer) && !self.sponsor.has(*peer);
+        let sponsor = &self.sponsor;
+        let stranger = |peer: &PeerId| {
+            !self.view.contains(*peer) && !sponsor.has(*peer) && !sponsor.keeps_waiting(*peer)
+        };
         shared.links.reachable().filter(stranger)
     }
 
@@ -271,6 +275,13 @@ impl Member {
         match input {
             Input::Tick if self.tells_again_at(shared).is_some_and(|at| at <= shared.now) => {
                 self.tell_strangers(shared);
+            }
+            // Alone it would go on in its own lineage for ever, and so would the other of its name with the members.
+            Input::DialFailed {
+                barred: Some(Barred::InUse),
+                ..
+            } if self.view.members.len() == 1 => {
+                return Next::Outcast(Outcast::new(OutcastReason::InUse, None));
             }
             Input::Tick | Input::DialFailed { .. } | Input::Warm { .. } | Input::Line { .. } => {}
             Input::Message { from, message } => return self.on_message(from, message, shared),

@@ -15,7 +15,7 @@ use crate::peer::catchup::{CatchUp, Fit};
 use crate::peer::handover;
 use crate::peer::interface::{Commit, Event, Exit, Input};
 use crate::peer::late;
-use crate::peer::meeting::Shown;
+use crate::peer::meeting::{Shown, counted_apart};
 use crate::peer::next::Next;
 use crate::peer::shared::{Shared, Stage};
 use crate::peer::sponsor::Sponsor;
@@ -57,6 +57,10 @@ pub(crate) struct Newcomer {
     barred_by: BTreeSet<PeerId>,
     /// Since when there is any, and what it has said.
     barred: Option<(Time, Barred)>,
+    /// Members that have no place for it, since it last asked all ...
+    full: BTreeSet<PeerId>,
+    /// ... and until when it asks nobody, once all have said so.
+    waits_until: Time,
     /// Since when it has nobody to follow, as far as that matters.
     lonely_since: Time,
     /// Whether it tells of each round that it follows, as who only watches does.
@@ -111,6 +115,8 @@ impl Newcomer {
             refused: BTreeMap::new(),
             barred_by: BTreeSet::new(),
             barred: None,
+            full: BTreeSet::new(),
+            waits_until: now,
             lonely_since: now,
             watching: false,
             hope_at: now,
@@ -192,7 +198,10 @@ impl Newcomer {
             }
             Message::Repair { view, .. } => late::answer(from, view, None, None, Stage::Newcomer, shared),
             Message::Out { .. } => return self.on_refused(from, None, shared),
+            // Honest members refuse a second peer of this name at the door, not here.
+            Message::Barred { why: Barred::InUse } => return self.on_refused(from, None, shared),
             Message::Barred { why } => return self.on_barred(from, why, shared),
+            Message::NoPlace if self.sponsor == Some(from) => self.on_no_place(from, shared),
             Message::Seals { view, seals } => {
                 if let Some((peer, _)) = shared.compare_seals(from, view, &seals) {
                     return self.on_refused(peer, None, shared);
@@ -220,8 +229,12 @@ impl Newcomer {
                 places,
                 claim,
                 member: true,
-                ..
+                finished,
             } => {
+                if finished {
+                    // Its result needs no place.
+                    self.waits_until = shared.now;
+                }
                 let shown = Shown {
                     standing,
                     places: &places,
@@ -293,7 +306,8 @@ impl Newcomer {
     /// Bytes that others have had it hold, beside the state.
     pub fn bytes(&self) -> usize {
         let barred = self.barred_by.len() * size_of::<PeerId>();
-        self.catchup.bytes() + barred + self.refused.len() * size_of::<(PeerId, Option<Standing>)>()
+        let full = self.full.len() * size_of::<PeerId>();
+        self.catchup.bytes() + barred + full + self.refused.len() * size_of::<(PeerId, Option<Standing>)>()
     }
 
     fn follows(&self, peer: PeerId) -> bool {
@@ -362,6 +376,7 @@ impl Newcomer {
         self.refused.clear();
         self.barred_by.clear();
         self.barred = None;
+        self.full.clear();
         self.ready = None;
         self.excluded_after = (!member).then_some(head.chain);
         self.since = head.round;
@@ -391,7 +406,14 @@ impl Newcomer {
             if shared.lineage.state.params.len() != elements {
                 shared.lineage.state = State::new(vec![0.0; elements], &shared.manifest);
             }
+            let samples = match self.whole {
+                true => counted_apart(shared.head(), &head, from, shared.me()),
+                false => 0,
+            };
             shared.lineage.head = head;
+            if samples > 0 {
+                shared.tell(Event::Lost { samples });
+            }
             handover::follow(shared);
             self.whole = false;
             self.sound = None;
@@ -600,8 +622,8 @@ impl Newcomer {
             return Next::Exit(Exit::Lost);
         }
         if shared.settings.role() != Role::Member {
-            // Where others follow a member the run goes on, however long its rounds are.
-            if self.follower_away(shared).is_some() {
+            // Where others follow a member the run goes on, however long its rounds are; and where there is no place for more.
+            if self.follower_away(shared).is_some() || shared.now < self.waits_until {
                 self.lonely_since = shared.now;
             }
             if shared.now - self.lonely_since > NO_MEMBER {
@@ -641,6 +663,9 @@ impl Newcomer {
             None => {
                 let next = self.resume_if_last(shared);
                 if let Next::Stay = next {
+                    if shared.now >= self.waits_until {
+                        self.full.clear();
+                    }
                     self.refused.clear();
                     self.seek(None, shared);
                 }

@@ -83,16 +83,16 @@ impl fmt::Display for Reason {
             Self::Revoked => "its ticket was revoked",
             Self::Silent => "silent",
             Self::TooSlow => "too slow",
-            Self::Mute => "what it sends does not come",
-            Self::Out => "said that it is out",
+            Self::Mute => "its messages do not arrive, though it gets ours",
+            Self::Out => "it has lost its place and comes back by itself",
             Self::Violation => "broke the protocol",
             Self::Header(fault) => return write!(f, "its header {fault}"),
             Self::FalseCommit => "told of a commit that cannot be",
             Self::Forged => "sent what is falsely signed",
             Self::Convicted => "has signed two things that contradict each other",
             Self::FalseDecision => "told of a decision that there was not",
-            Self::Suspected => "suspected by another member",
-            Self::CutOff => "cut off: it suspects most of the others",
+            Self::Suspected => "another member has lost contact with it",
+            Self::CutOff => "it has lost contact with most of the others, and comes back by itself",
             Self::Diverged => "its state differs from the majority's",
         })
     }
@@ -121,21 +121,28 @@ pub enum OutcastReason {
     Damaged,
     /// It lacks moments that it should keep.
     Behind,
+    /// A peer of the same name takes part.
+    InUse,
 }
 
 impl fmt::Display for OutcastReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::NotAMember => "not among the members",
-            Self::NoMember => "no full member is there",
-            Self::Excluded => "excluded",
-            Self::Suspected => "excluded by another member",
-            Self::Decided => "excluded by the others' decision",
-            Self::OtherLineage => "the run has gone on in another lineage",
-            Self::OtherPart => "another part of the same lineage waits too",
-            Self::Diverged => "its state differs from the majority's",
-            Self::Damaged => "its state was damaged",
-            Self::Behind => "it lacks moments that it should keep",
+            Self::NotAMember | Self::Excluded => "the others have gone on without this peer. It joins them again by itself",
+            Self::NoMember => "no full member is there. This peer waits for one",
+            Self::Suspected | Self::Decided => {
+                "the others have lost contact with this peer: perhaps this machine slept, or was too slow. It joins them again by \
+                 itself"
+            }
+            Self::OtherLineage => {
+                "most members have gone on without this peer: perhaps this machine slept, or was cut off from them. It joins \
+                 them again by itself"
+            }
+            Self::OtherPart => "this peer and others wait apart from each other. It joins them by itself",
+            Self::Diverged => "its state differs from the majority's. It fetches theirs",
+            Self::Damaged => "its state was damaged in memory. It fetches the others'",
+            Self::Behind => "it lacks optimizer state that it should hold. It fetches the others'",
+            Self::InUse => "a peer with this identity takes part already",
         })
     }
 }

@@ -15,14 +15,14 @@ use crate::ledger::check::is_fresh;
 use crate::ledger::tickets::Barred;
 use crate::ledger::{Head, Newcomer, Ready};
 use crate::peer::late;
-use crate::peer::shared::Shared;
+use crate::peer::shared::{MAX_REMEMBERED, Shared};
 use crate::reach::detector::FLOOR;
 use crate::run::config::MAX_PEERS;
 use crate::state::{joined, root};
 use crate::wire::rights::Kind;
 use crate::wire::view::View;
 use crate::wire::{Message, Standing};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Bytes of vectors that may be on their way to a follower before pieces are no longer forwarded to it, if that is more
@@ -70,9 +70,24 @@ pub(crate) enum Asked {
 #[derive(Debug, Default)]
 pub(crate) struct Sponsor {
     followers: BTreeMap<PeerId, Follower>,
+    /// Newcomers that were told that there is no place: they ask again, and need to hear of no round before.
+    waiting: BTreeSet<PeerId>,
 }
 
 impl Sponsor {
+    /// Whether a peer waits for a place.
+    pub fn keeps_waiting(&self, peer: PeerId) -> bool {
+        self.waiting.contains(&peer)
+    }
+
+    /// A peer is told that there is no place for it.
+    fn keep_waiting(&mut self, peer: PeerId, shared: &mut Shared) {
+        if self.waiting.len() < MAX_REMEMBERED {
+            self.waiting.insert(peer);
+        }
+        shared.control(peer, Message::NoPlace);
+    }
+
     pub fn has(&self, peer: PeerId) -> bool {
         self.followers.contains_key(&peer)
     }
@@ -81,10 +96,11 @@ impl Sponsor {
     pub fn bytes(&self) -> usize {
         let followers = self.followers.values();
         let bytes = |f: &Follower| size_of::<Follower>() + f.contact.bytes() + f.admission.chain.bytes();
-        followers.map(bytes).sum()
+        followers.map(bytes).sum::<usize>() + self.waiting.len() * size_of::<PeerId>()
     }
 
     pub fn forget(&mut self, peer: PeerId) -> bool {
+        self.waiting.remove(&peer);
         self.followers.remove(&peer).is_some()
     }
 
@@ -137,6 +153,11 @@ impl Sponsor {
             shared.control(from, Message::Barred { why });
             return Asked::Well;
         }
+        if work.is_some() && !is_member && !has_place(admission.role(), shared) {
+            self.forget(from);
+            self.keep_waiting(from, shared);
+            return Asked::Well;
+        }
         // If it begins again, perhaps what it was given did not fit together.
         if self.has(from) && !examine_state(work, shared) {
             return Asked::Damaged;
@@ -165,6 +186,7 @@ impl Sponsor {
             Some(before) => before.again(contact, applied, round),
             None => Follower::new(admission, contact, applied, round),
         };
+        self.waiting.remove(&from);
         self.followers.insert(from, follower);
         shared.bulk(from, following);
         if let Some(committed) = missed {
@@ -228,7 +250,8 @@ impl Sponsor {
         self.bar(shared);
     }
 
-    /// Lets go of those who may not come in any more.
+    /// Lets go of those who may not come in any more, and of those for whom there is no place: what they would be sent round
+    /// by round is of no use to them.
     fn bar(&mut self, shared: &mut Shared) {
         let barred = |(peer, f): (&PeerId, &Follower)| {
             let why = shared.may_enter(*peer, &f.admission, false).err()?;
@@ -239,6 +262,17 @@ impl Sponsor {
             self.forget(peer);
             shared.control(peer, Message::Barred { why });
             shared.ousted.push(peer);
+        }
+        let head = shared.head();
+        self.waiting.retain(|peer| head.position(*peer).is_none());
+        if head.finished(&shared.manifest) {
+            return;
+        }
+        let followers = self.followers.iter();
+        let without = followers.filter(|(_, f)| !has_place(f.admission.role(), shared));
+        for peer in without.map(|(peer, _)| *peer).collect::<Vec<_>>() {
+            self.followers.remove(&peer);
+            self.keep_waiting(peer, shared);
         }
     }
 
@@ -357,6 +391,11 @@ impl Sponsor {
         let named = ready.filter(move |(peer, _, f)| !view.contains(*peer) && may_enter(*peer, f));
         named.map(|(_, ready, f)| (ready, f))
     }
+}
+
+/// Whether there is a place for one more that comes by a ticket for this role. Watchers take none.
+fn has_place(role: Role, shared: &Shared) -> bool {
+    role == Role::Watch || shared.head().has_place(role)
 }
 
 /// A newcomer that takes longer than this for what is sent to it would have the others wait for it as for one that is gone.

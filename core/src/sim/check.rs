@@ -147,6 +147,7 @@ impl World {
                 }
                 let here = self.nodes[i].peer.as_ref().map(|peer| peer.head().chain);
                 self.nodes[i].left.extend(here);
+                self.nodes[i].came_from = here;
                 self.ledger.is_gone(self.nodes[i].id);
                 if self.plan.is_calm() {
                     self.fail(format!(
@@ -155,7 +156,9 @@ impl World {
                     ));
                 }
             }
+            Event::Lost { samples } => self.check_lost(i, samples),
             Event::Entered => {
+                self.nodes[i].came_from = None;
                 // Others may have committed a round with it, after which it should keep what it does not.
                 self.nodes[i].has_entered = true;
                 self.note_whole(i);
@@ -195,6 +198,24 @@ impl World {
                 self.fail(format!("{me} suspects {it} though nothing went wrong: {reason}"));
             }
             _ => {}
+        }
+    }
+
+    /// A peer says how many of the samples that it had counted are lost. It may be wrong about one round.
+    fn check_lost(&mut self, i: usize, samples: u64) {
+        let node = &mut self.nodes[i];
+        let (from, peer) = (node.came_from.take(), node.peer.as_ref());
+        let (Some(from), Some(peer), None) = (from, peer, &self.plan.liars) else {
+            return;
+        };
+        let one_round = self.plan.manifest.most_samples();
+        if let Some(lost) = self.ledger.counted_apart(from, peer.head().chain)
+            && samples.abs_diff(lost) > one_round
+        {
+            let name = &self.nodes[i].name;
+            self.fail(format!(
+                "{name} says that {samples} samples are lost, and {lost} are"
+            ));
         }
     }
 

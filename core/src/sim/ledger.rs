@@ -501,7 +501,7 @@ impl Ledger {
                 if let Some(sums) = &self.points[&chain].sums {
                     match self.manifest.copies {
                         Some(_) => kept::step(&mut state, &self.manifest, &point.head, record, sums),
-                        None => step(&mut state, &self.manifest, point.head.steps, record, sums),
+                        None => step(&mut state, &self.manifest, &point.head, record, sums),
                     }
                 }
                 kept::begin_anew(&mut state, &self.manifest, &point.head, &self.points[&chain].head);
@@ -630,7 +630,7 @@ impl Ledger {
                     kept::update(&mut state.params, self.manifest.codec, &sums);
                 }
             }
-            None if steps => step(&mut state, &self.manifest, point.head.steps, record, &sums),
+            None if steps => step(&mut state, &self.manifest, &point.head, record, &sums),
             None => {}
         }
         // The sums that are kept are those of a round that was committed at once after it.

@@ -65,6 +65,8 @@ pub(super) struct Node {
     pub is_told: bool,
     /// Lineages in whose next round it was a member and is none any more.
     pub left: BTreeSet<Digest>,
+    /// Where it was when it last ceased to be a member, until it follows others.
+    pub came_from: Option<Digest>,
     pub commits: u64,
     /// The parts that it has when it is done, where a model is split, and their digests.
     pub kept: Vec<(u16, u64)>,
@@ -119,6 +121,7 @@ impl Node {
             suspects: BTreeSet::new(),
             is_told: false,
             left: BTreeSet::new(),
+            came_from: None,
             commits: 0,
             kept: Vec::new(),
             last_commit_at: now,

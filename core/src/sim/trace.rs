@@ -199,8 +199,10 @@ fn event(world: &World, i: usize, event: &Event) {
             format!("sees a false update of part {part} by {}", world.name(*peer))
         }
         Event::Entered => "ENTERS".into(),
-        Event::Continued => "GOES ON ALONE".into(),
-        Event::Outcast { reason, lost } => format!("OUTCAST: {reason}; {lost} samples lost"),
+        Event::Continued { .. } => "GOES ON ALONE".into(),
+        Event::Outcast { reason } => format!("OUTCAST: {reason}"),
+        Event::Lost { samples } => format!("{samples} samples are lost"),
+        Event::NoPlace { wait } => format!("no place for {} s", wait.as_secs()),
         Event::NotFinite { round } => format!("not finite in round {round}"),
         Event::Lacking { parts, .. } => format!("waits for keepers of {parts:?}"),
         Event::WentBack { from, to, samples } => {

@@ -109,8 +109,8 @@ impl Lineage {
     /// Whether a peer is one of the head's members, or had to do with the last round.
     pub fn knows(&self, peer: PeerId) -> bool {
         let took_part = |last: &Committed| {
-            let mut excluded = last.decided.iter().map(|decided| &decided.suspects);
-            last.record.headers.iter().any(|h| h.peer == peer) || excluded.any(|s| s.contains(&peer))
+            let was_in = |d: &Decided| d.members.contains(&peer) && d.suspects.contains(&peer);
+            last.record.headers.iter().any(|h| h.peer == peer) || last.decided.iter().any(was_in)
         };
         self.head.position(peer).is_some() || self.last.as_ref().is_some_and(took_part)
     }

@@ -85,6 +85,12 @@ impl Moments {
         self.parts.get(&part).map(|part| &part.slots[..])
     }
 
+    /// The digest of all that is kept, if anything is.
+    pub fn digest_of_all(&self) -> Option<Digest> {
+        let all = self.parts.iter().map(|(part, kept)| (*part, kept.seal.digest));
+        (!self.parts.is_empty()).then(|| digest_of_parts(all))
+    }
+
     /// The digest of a part, if it is kept.
     pub fn digest(&self, part: u16) -> Option<u64> {
         self.parts.get(&part).map(|part| part.seal.digest)
@@ -358,6 +364,15 @@ fn sections(slot: &Slot, range: Range<usize>) -> impl Iterator<Item = &[u8]> {
 
 /// Bytes that are hashed and checked one after the other: few enough that the second finds them in the cache.
 const AT_ONCE: usize = 64 << 10;
+
+/// The digest of parts, each with its number and its own digest, in order.
+pub fn digest_of_parts(parts: impl IntoIterator<Item = (u16, u64)>) -> Digest {
+    let mut hasher = blake3::Hasher::new();
+    for (part, digest) in parts {
+        hasher.update(&part.to_le_bytes()).update(&digest.to_le_bytes());
+    }
+    Digest(*hasher.finalize().as_bytes())
+}
 
 /// The digest is the first bits of the hash of a part's vectors: enough against chance, and nobody gains by two that have the
 /// same.

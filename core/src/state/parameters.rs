@@ -275,7 +275,13 @@ pub(crate) fn plan_by(
     let mut scale = 1.0 / weight as f32;
     let step = head.steps + 1;
     if let Some(local) = &manifest.local {
-        // Members have clipped their own steps, and the schedule is theirs.
+        // Members have clipped their own steps, and the schedule is theirs. A liar leads the others no farther than such steps go.
+        if let Some(clip) = manifest.clip {
+            scale *= clip_scale(
+                squared().sqrt() * f64::from(scale),
+                farthest(manifest, head, clip),
+            );
+        }
         return Some(local.outer.step(local.outer_lr, step, scale));
     }
     if let Some(max) = manifest.clip {
@@ -284,4 +290,13 @@ pub(crate) fn plan_by(
     }
     let lr = manifest.schedule.rate(manifest.lr, step);
     Some(manifest.optimizer.step(lr, step, scale))
+}
+
+/// The farthest that the mean of members' ways may lead in a round of local steps. Twice what their steps allow: shares that were
+/// computed ahead were cut by an older head.
+pub(crate) fn farthest(manifest: &Manifest, head: &Head, clip: f32) -> f32 {
+    let steps = f64::from(head.pace.batches.get());
+    // Their rates grow so with the members ([`LocalRound`](crate::local::LocalRound)).
+    let rates = f64::from(manifest.lr) * steps * (head.members.len() as f64).sqrt();
+    (2.0 * manifest.optimizer.farthest(rates, manifest.layout.len, clip)) as f32
 }

@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 
 /// Version of the messages and of all that is in them. Peers of another version are refused by the first word of the
 /// handshake. Another field is another version, and so is another rule by which members find out who computes what.
-pub const VERSION: u16 = 18;
+pub const VERSION: u16 = 19;
 
 /// Most bytes of a frame's meta part. Fits a full view's headers with contacts.
 pub const META_LIMIT: usize = 1 << 20;
@@ -206,6 +206,8 @@ pub enum Message {
         /// Why not.
         why: Barred,
     },
+    /// The run has no place for you now.
+    NoPlace,
     /// A follower has applied this round.
     Followed {
         /// The round.

@@ -37,6 +37,7 @@ pub enum Kind {
     Seals,
     Convicted,
     Barred,
+    NoPlace,
     Introduce,
     Introduced,
     Learn,
@@ -48,7 +49,7 @@ pub enum Kind {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 32] = [
+    pub const ALL: [Self; 33] = [
         Self::Piece,
         Self::Probe,
         Self::Alive,
@@ -74,6 +75,7 @@ impl Kind {
         Self::Seals,
         Self::Convicted,
         Self::Barred,
+        Self::NoPlace,
         Self::Introduce,
         Self::Introduced,
         Self::Learn,
@@ -96,6 +98,7 @@ impl Kind {
             Message::Seals { view, .. } => (Self::Seals, Some(*view)),
             Message::Convicted(_) => (Self::Convicted, None),
             Message::Barred { .. } => (Self::Barred, None),
+            Message::NoPlace => (Self::NoPlace, None),
             Message::Out { view } => (Self::Out, Some(*view)),
             Message::Alive { .. } => (Self::Alive, None),
             Message::Status { .. } => (Self::Status, None),
@@ -277,6 +280,7 @@ fn row(kind: Kind, when: When) -> [Roles; 3] {
         (Following,   _)           => [SPONSOR, NOBODY,   NOBODY],
         (NotMember,   _)           => [ANYBODY, NOBODY,   NOBODY],
         (Barred,      _)           => [SPONSOR, NOBODY,   NOBODY],
+        (NoPlace,     _)           => [SPONSOR, NOBODY,   NOBODY],
         (Followed,    _)           => [NOBODY,  FOLLOWER, FOLLOWER],
         (Ready,       _)           => [NOBODY,  FOLLOWER, FOLLOWER],
         (Fetch,       _)           => [GUEST,   GUEST,    GUEST],

@@ -5,6 +5,7 @@ use annulus_core::config::Topology;
 use annulus_core::interface::{SpanDone, SpanWork};
 use annulus_core::invitation::Admission;
 use annulus_core::ledger::{Head, Record};
+use annulus_core::local::{LocalOptimizer, LocalRound};
 use annulus_core::saved::Saved;
 use annulus_core::shuffle;
 use annulus_core::wire::{Message, ViewKey};
@@ -37,6 +38,12 @@ pub struct Story {
     pub warm: BTreeMap<PeerId, u64>,
     /// What a sample's gradient is made of, if it is not 0.25.
     pub gradient: BTreeMap<PeerId, f32>,
+    /// The best value of all weights, if gradients are to lead there.
+    pub optimum: Option<f32>,
+    /// The moments of those who take local steps.
+    moments: BTreeMap<PeerId, LocalOptimizer>,
+    /// Peers that sleep, and what waits for them.
+    asleep: BTreeMap<PeerId, Vec<Due>>,
     /// Who can be dialled.
     pub dialable: BTreeSet<PeerId>,
     /// Who has dialled whom.
@@ -123,6 +130,9 @@ impl Story {
             pace: BTreeMap::new(),
             warm: BTreeMap::new(),
             gradient: BTreeMap::new(),
+            optimum: None,
+            moments: BTreeMap::new(),
+            asleep: BTreeMap::new(),
             dialable: BTreeSet::new(),
             dialled: BTreeSet::new(),
             admissions: BTreeMap::new(),
@@ -267,18 +277,21 @@ impl Story {
                 Output::Compute {
                     round,
                     positions,
-                    buffer,
-                    ..
+                    mut buffer,
+                    local,
                 } => {
                     let weight = shuffle::count(&positions) as u32;
                     // All say that they took as long as the slowest, so that all get the same share; but those that have a pace.
                     let slowest = *self.compute_us.values().max().expect("of this one");
                     let paced = |pace: &f64| (f64::from(weight) / pace * 1e6) as u64;
                     let paced = self.pace.get(&who).map(paced);
-                    let value = self.gradient.get(&who).copied().unwrap_or(0.25);
+                    match (self.gradient.get(&who), self.optimum) {
+                        (None, Some(optimum)) => self.descend(who, &mut buffer, (optimum, weight), local),
+                        (value, _) => buffer.fill(value.copied().unwrap_or(0.25)),
+                    }
                     let made = Input::Contribution {
                         round,
-                        gradient: vec![value; buffer.len()],
+                        gradient: buffer,
                         weight,
                         loss: 1.0,
                         compute: Duration::from_micros(paced.unwrap_or(slowest)),
@@ -310,6 +323,45 @@ impl Story {
         }
         if let Some(at) = self.peers[&who].wake_at() {
             self.at(at.0.max(self.now + 1), Due::Tick(who));
+        }
+    }
+
+    /// Makes a contribution of parameters: each sample's gradient is how far they are from the best.
+    fn descend(
+        &mut self,
+        who: PeerId,
+        buffer: &mut [f32],
+        (optimum, weight): (f32, u32),
+        local: Option<LocalRound>,
+    ) {
+        let gradients = |params: &[f32], samples: u32| -> Vec<f32> {
+            params.iter().map(|p| samples as f32 * (p - optimum)).collect()
+        };
+        let Some(round) = local else {
+            let sum = gradients(buffer, weight);
+            return buffer.copy_from_slice(&sum);
+        };
+        let manifest = &self.manifest;
+        let moments = self.moments.entry(who);
+        let moments = moments.or_insert_with(|| LocalOptimizer::new(manifest));
+        let mut now = moments.begin(&round, buffer);
+        for (step, samples) in round.steps(weight as usize) {
+            let samples = samples.len() as u32;
+            let sum = gradients(&now, samples);
+            moments.step(manifest, (&round, step), &mut now, (&sum, samples));
+        }
+        moments.end(&round, buffer, now, weight);
+    }
+
+    /// Somebody stops, as a machine that sleeps: its links stay, and what comes waits.
+    pub fn fall_asleep(&mut self, who: PeerId) {
+        self.asleep.insert(who, Vec::new());
+    }
+
+    /// It goes on as if nothing had been.
+    pub fn wake(&mut self, who: PeerId) {
+        for due in self.asleep.remove(&who).unwrap_or_default() {
+            self.at(self.now, due);
         }
     }
 
@@ -381,13 +433,18 @@ impl Story {
 
     /// It is back, with its last checkpoint, and has links to all.
     pub fn come_back(&mut self, who: PeerId, compute_us: u64) {
+        self.come_back_alone(who, compute_us);
+        let others: Vec<PeerId> = self.peers.keys().copied().filter(|other| *other != who).collect();
+        others.into_iter().for_each(|other| self.open(who, other));
+    }
+
+    /// It is back, with its last checkpoint, and has no link to anybody.
+    pub fn come_back_alone(&mut self, who: PeerId, compute_us: u64) {
         let (head, state) = self.disks[&who].last().expect("it has saved something").clone();
         let settings = self.settings(who);
         let peer = Peer::resume(self.manifest.clone(), settings, state, head, Time(self.now));
         self.begin(who, peer, compute_us);
         self.tell_of_disk(who);
-        let others: Vec<PeerId> = self.peers.keys().copied().filter(|other| *other != who).collect();
-        others.into_iter().for_each(|other| self.open(who, other));
     }
 
     fn send(&mut self, from: PeerId, to: PeerId, lane: Lane, mut message: Message) {
@@ -441,6 +498,11 @@ impl Story {
         while let Some(next) = self.due.first_entry().filter(|next| next.key().0 <= end) {
             let ((at, _), due) = next.remove_entry();
             self.now = at;
+            let (Due::Tick(of) | Due::Give(of, _) | Due::Deliver { to: of, .. }) = &due;
+            if let Some(waits) = self.asleep.get_mut(of) {
+                waits.push(due);
+                continue;
+            }
             match due {
                 Due::Tick(who) => {
                     if self.peers[&who].wake_at().is_some_and(|at| at.0 <= self.now) {

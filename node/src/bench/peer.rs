@@ -367,8 +367,10 @@ impl<S: FnMut(PeerMessage)> Host for BenchHost<'_, S> {
             Event::WentBack { from, to, .. } => say(PeerMessage::Trouble(format!(
                 "the run went back from round {from} to {to}"
             ))),
-            Event::Continued => say(PeerMessage::Trouble("no member can be reached".into())),
+            Event::Continued { .. } => say(PeerMessage::Trouble("no member can be reached".into())),
+            Event::NoPlace { .. } => say(PeerMessage::Trouble("there is no place for this peer".into())),
             Event::Member { .. }
+            | Event::Lost { .. }
             | Event::Syncing { .. }
             | Event::Pace(_)
             | Event::Shift(_)

@@ -87,7 +87,12 @@ pub const KEYS: &[Key] = &[
         "with split: peers that can share the work of a span, each of which holds a sum of gradients",
         "2",
     ),
-    key("clip", "X", "largest norm of the mean gradient", "no limit"),
+    key(
+        "clip",
+        "X|off",
+        "largest norm of the mean gradient; off: no limit, and one wrong gradient can spoil the model for good",
+        "10",
+    ),
     key(
         "local_steps",
         "N|auto",

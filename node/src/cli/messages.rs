@@ -193,16 +193,26 @@ fn introduction(ready: &Ready, role: Role, style: Style) -> Vec<String> {
 }
 
 fn result(done: &Done, style: Style) -> Vec<String> {
-    let (round, state) = (human::grouped(done.round), human::id(&done.digest));
-    let quality = quality(done.loss, done.accuracy);
-    vec![
-        format!(
-            "{} after round {round}: {quality}",
-            style.paint(Color::Green, "done")
-        ),
-        format!("  state    {state}  (the same on every peer that committed this round)"),
-        format!("  saved    {}", printable_line(&done.dir, usize::MAX)),
-    ]
+    let round = human::grouped(done.round);
+    let Some(dir) = &done.dir else {
+        return vec!["left before it had caught up; nothing to save".into()];
+    };
+    let (color, word) = if done.finished {
+        (Color::Green, "done")
+    } else {
+        (Color::Yellow, "left")
+    };
+    let (word, quality) = (style.paint(color, word), quality(done.loss, done.accuracy));
+    let mut lines = vec![format!("{word} after round {round}: {quality}")];
+    lines.extend(done.digest.as_ref().map(|digest| {
+        let whose = match done.split {
+            false => "the same on every peer that committed this round",
+            true => "of the parts that this peer holds",
+        };
+        format!("  state    {}  ({whose})", human::id(digest))
+    }));
+    lines.push(format!("  saved    {}", printable_line(dir, usize::MAX)));
+    lines
 }
 
 fn quality(loss: f32, accuracy: Option<f32>) -> String {
@@ -232,6 +242,39 @@ mod tests {
         let mut view = RunView::default();
         view.take(&ready(1), 0);
         lines(event, &view, role, PLAIN).join("\n")
+    }
+
+    #[test]
+    fn a_peer_that_leaves_says_only_what_holds() {
+        let end = |finished, split, digest: Option<&str>| {
+            let digest = digest.map(str::to_owned);
+            let dir = digest.as_ref().map(|_| "out".to_owned());
+            let Event::Done(done) = done(12) else {
+                unreachable!("it is the end")
+            };
+            told(
+                &Event::Done(Done {
+                    finished,
+                    split,
+                    digest,
+                    dir,
+                    ..done
+                }),
+                Role::Newcomer,
+            )
+        };
+        let digest = "abcdef01".repeat(8);
+        let shared = "  state    abcdef01  (the same on every peer that committed this round)";
+        let lines =
+            |word: &str, state: &str| format!("{word} after round 12: loss 0.500\n{state}\n  saved    out");
+        assert_eq!(end(true, false, Some(&digest)), lines("done", shared));
+        assert_eq!(end(false, false, Some(&digest)), lines("left", shared));
+        let own = "  state    abcdef01  (of the parts that this peer holds)";
+        assert_eq!(end(true, true, Some(&digest)), lines("done", own));
+        assert_eq!(
+            end(false, false, None),
+            "left before it had caught up; nothing to save"
+        );
     }
 
     #[test]

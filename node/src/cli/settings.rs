@@ -207,7 +207,12 @@ impl Reader<'_> {
                 run.boundary = boundary.ok_or_else(|| words())?;
             }
             "lanes" => run.lanes = number(text)?,
-            "clip" => run.clip = Some(real(text, |x| x > 0.0, "greater than 0")?),
+            "clip" => {
+                run.clip = match text {
+                    "off" => None,
+                    _ => Some(real(text, |x| x > 0.0, "greater than 0")?),
+                }
+            }
             "local_steps" => run.local_steps = steps(text)?,
             "outer_lr" => run.outer_lr = real(text, |x| x > 0.0, "greater than 0")?,
             "outer_momentum" => {

@@ -37,10 +37,12 @@ fn samples() -> Vec<Event> {
     };
     let done = Done {
         round: 8,
-        digest: "cd".repeat(32),
+        finished: true,
+        split: false,
+        digest: Some("cd".repeat(32)),
         loss: 0.2,
         accuracy: Some(0.97),
-        dir: "out".into(),
+        dir: Some("out".into()),
     };
     let member = |change, reason: &str| Event::Member {
         peer: "ab".repeat(32),

@@ -81,16 +81,19 @@ enum Verdict {
     Replace,
     /// Both may have dialled at once: keep the old link if it still answers.
     Probe,
+    /// The peer was started again, or runs twice. If the old link still answers, it runs twice.
+    Doubt,
 }
 
 /// Decides which. A peer dials only while it has no link with us, so either it has lost the old one, or its dial
 /// crossed ours. The latter is possible only if our dial made the old link and we are the smaller peer: the smaller
-/// one's hello is never kept waiting, the larger one's is.
+/// one's hello is never kept waiting, the larger one's is. Another instance is
+/// another process, whose predecessor must be gone.
 fn judge(old_dialled_by_us: bool, same_instance: bool, we_are_smaller: bool) -> Verdict {
-    if same_instance && old_dialled_by_us && we_are_smaller {
-        Verdict::Probe
-    } else {
-        Verdict::Replace
+    match same_instance {
+        false => Verdict::Doubt,
+        true if old_dialled_by_us && we_are_smaller => Verdict::Probe,
+        true => Verdict::Replace,
     }
 }
 
@@ -240,8 +243,13 @@ impl Shared {
                     old.instance == caller.instance,
                     self.me.peer < peer,
                 );
-                if verdict == Verdict::Probe && old.answers().await {
-                    return Err(Refusal::Duplicate);
+                match verdict {
+                    Verdict::Probe if old.answers().await => return Err(Refusal::Duplicate),
+                    // The last packets of a process that has just ended may still arrive once.
+                    Verdict::Doubt if old.answers().await && old.answers().await => {
+                        return Err(Refusal::InUse);
+                    }
+                    Verdict::Probe | Verdict::Doubt | Verdict::Replace => {}
                 }
             }
             None if self.links().len() >= self.config.max_peers => {
@@ -503,14 +511,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_dial_that_may_have_crossed_ours_is_worth_a_probe() {
+    fn only_a_dial_that_may_have_crossed_ours_or_is_another_process_is_worth_a_probe() {
         for (old_dialled_by_us, same_instance, we_are_smaller, expected) in [
             (true, true, true, Verdict::Probe),
             (true, true, false, Verdict::Replace),
             (false, true, true, Verdict::Replace),
             (false, true, false, Verdict::Replace),
-            (true, false, true, Verdict::Replace),
-            (false, false, false, Verdict::Replace),
+            (true, false, true, Verdict::Doubt),
+            (false, false, false, Verdict::Doubt),
         ] {
             assert_eq!(judge(old_dialled_by_us, same_instance, we_are_smaller), expected);
         }

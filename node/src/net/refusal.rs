@@ -70,6 +70,9 @@ pub enum Refusal {
          it shows then, or ask for a ticket"
     )]
     NoCode = 0x1e,
+    /// Another peer of the same name takes part.
+    #[error("{}", Barred::InUse)]
+    InUse = 0x1f,
 }
 
 impl From<Barred> for Refusal {
@@ -79,13 +82,14 @@ impl From<Barred> for Refusal {
             Barred::Revoked => Self::Revoked,
             Barred::UsedUp => Self::UsedUp,
             Barred::Convicted => Self::Convicted,
+            Barred::InUse => Self::InUse,
         }
     }
 }
 
 impl Refusal {
     /// All refusals.
-    pub(crate) const ALL: [Self; 14] = [
+    pub(crate) const ALL: [Self; 15] = [
         Self::WrongTicket,
         Self::AnotherRun,
         Self::AnotherVersion,
@@ -100,6 +104,7 @@ impl Refusal {
         Self::Convicted,
         Self::WrongCode,
         Self::NoCode,
+        Self::InUse,
     ];
 
     /// If the ticket is the reason, what is wrong with it.
@@ -109,6 +114,7 @@ impl Refusal {
             Self::Revoked => Some(Barred::Revoked),
             Self::UsedUp => Some(Barred::UsedUp),
             Self::Convicted => Some(Barred::Convicted),
+            Self::InUse => Some(Barred::InUse),
             _ => None,
         }
     }

@@ -6,8 +6,9 @@ use crate::store::evals::{self, Evaluated};
 use crate::store::ledger_file::{Entry, advance};
 use crate::store::run_dir::{CheckpointError, CheckpointFile, RunDir};
 use annulus_core::Manifest;
-use annulus_core::id::{Digest, PeerId, Round};
+use annulus_core::id::{PeerId, Round};
 use annulus_core::ledger::{Head, Header, Member, Record};
+use annulus_core::moments::digest_of_parts;
 use annulus_core::parts::Parts;
 use annulus_core::signature::Signed;
 use serde::Serialize;
@@ -112,8 +113,8 @@ pub struct Row {
     pub samples: u64,
     /// Mean loss; none without samples.
     pub loss: Option<f32>,
-    /// The state after it, in full.
-    pub digest: String,
+    /// The digest of the state after it, in full. Of a split model that of all its parts, which the next round tells.
+    pub digest: Option<String>,
 }
 
 /// A contributor of a round.
@@ -175,7 +176,12 @@ pub fn inspect(dir: &RunDir) -> Result<Summary, CheckpointError> {
                     .as_ref()
                     .expect("a round follows a base, as advance has checked");
                 changes.extend(changes_of(before, &next, record));
-                table.push(row(record, *digest, &mut names));
+                let digest = manifest.split.is_none().then(|| digest.to_hex());
+                if let (Some(last), None) = (table.last_mut(), &digest) {
+                    let last: &mut Row = last;
+                    last.digest = digest_before(record, manifest);
+                }
+                table.push(row(record, digest, &mut names));
                 add_up(&mut totals, record);
                 if let Some(point) = next.went_back(before.stepped) {
                     warnings.push(format!(
@@ -307,7 +313,7 @@ fn changes_of(before: &Head, after: &Head, record: &Record) -> Vec<Change> {
     changes
 }
 
-fn row(record: &Record, digest: Digest, names: &mut BTreeMap<PeerId, String>) -> Row {
+fn row(record: &Record, digest: Option<String>, names: &mut BTreeMap<PeerId, String>) -> Row {
     let mut name = |peer: PeerId| names.entry(peer).or_insert_with(|| peer.to_hex()).clone();
     let contributor = |h: &Signed<Header>| Contributor {
         peer: name(h.peer),
@@ -319,8 +325,21 @@ fn row(record: &Record, digest: Digest, names: &mut BTreeMap<PeerId, String>) ->
         contributors: record.headers.iter().map(contributor).collect(),
         samples: record.weight(),
         loss: (record.weight() > 0).then(|| record.loss()),
-        digest: digest.to_hex(),
+        digest,
     }
+}
+
+/// The digest of all parts of a split model before a round, if its members keep all of them.
+fn digest_before(record: &Record, manifest: &Manifest) -> Option<String> {
+    let all = Parts::of(manifest)?.all();
+    let digest = |part| {
+        record
+            .headers
+            .iter()
+            .find_map(|h| Some((part, h.keeps.digest(part)?)))
+    };
+    let parts: Option<Vec<(u16, u64)>> = all.iter().map(digest).collect();
+    Some(digest_of_parts(parts?).to_hex())
 }
 
 fn add_up(totals: &mut BTreeMap<PeerId, Total>, record: &Record) {
@@ -339,11 +358,11 @@ fn add_up(totals: &mut BTreeMap<PeerId, Total>, record: &Record) {
 }
 
 fn saved(dir: &RunDir, file: &CheckpointFile, warnings: &mut Vec<String>) -> Saved {
-    let label = dir.label(file.round);
-    if let Err(error) = &label {
+    let digest = dir.digest(file.round);
+    if let Err(error) = &digest {
         warnings.push(error.to_string());
     }
-    let digest = label.ok().map(|label| label.digest.to_hex());
+    let digest = digest.ok().map(|digest| digest.to_hex());
     Saved {
         round: file.round,
         bytes: file.bytes,
@@ -420,10 +439,11 @@ impl fmt::Display for Summary {
         }
         for row in &self.table[hidden..] {
             let loss = row.loss.map_or("-".into(), |loss| format!("{loss:.4}"));
-            let (round, attempt, samples, digest) = (row.round, row.attempt, row.samples, short(&row.digest));
+            let (round, attempt, samples) = (row.round, row.attempt, row.samples);
+            let digest = row.digest.as_deref().map_or("-", short);
             write!(
                 f,
-                "  {round:<8}  {attempt:>7}  {samples:>7}  {loss:<8}  {digest} "
+                "  {round:<8}  {attempt:>7}  {samples:>7}  {loss:<8}  {digest:<8} "
             )?;
             row.contributors
                 .iter()

@@ -7,6 +7,7 @@ use crate::store::run_dir::{CheckpointError, RunDir, state_error};
 use crate::store::state_file::{Label, StateFileError};
 use crate::trainer::span::Weights;
 use annulus_core::Manifest;
+use annulus_core::moments::digest_of_parts;
 use annulus_core::parts::{PartSet, Parts};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -93,12 +94,18 @@ impl PartsOnDisk {
         let (Some((_, first)), true) = (files.first(), lacking.is_empty()) else {
             return Ok(Err(lacking));
         };
+        let places: Vec<Place> = places.into_iter().flatten().collect();
+        let digest = |(part, place): (u16, &Place)| (part, files[place.file].1.digest_of(part));
+        let label = Label {
+            digest: digest_of_parts((0..).zip(&places).map(digest)),
+            ..first.label.clone()
+        };
         Ok(Ok(Self {
             manifest: manifest.clone(),
-            label: first.label.clone(),
+            label,
             warnings,
             parts,
-            places: places.into_iter().flatten().collect(),
+            places,
             files,
         }))
     }

@@ -3,13 +3,13 @@
 use crate::events::{self, Event};
 use crate::net::link::Link;
 use crate::participant::driver::{Driver, Traffic};
+use annulus_core::Peer;
 use annulus_core::invitation::Role;
 use annulus_core::ledger::Head;
 use annulus_core::pace::Turn;
 use annulus_core::parts::Parts;
 use annulus_core::peer::{Change, Commit, Event as PeerEvent};
 use annulus_core::shifts::{Goal, Shift};
-use annulus_core::{Peer, PeerId};
 use std::num::NonZeroU16;
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ impl EventTranslator {
         let warning = |message| Event::Warning { message };
         match event {
             PeerEvent::Committed(commit) => {
-                vec![Event::Round(self.round(commit, peer.me(), driver.traffic()))]
+                vec![Event::Round(self.round(commit, peer, driver.traffic()))]
             }
             PeerEvent::Member { peer, change, reason } => {
                 let change = match change {
@@ -58,19 +58,25 @@ impl EventTranslator {
             }
             PeerEvent::Entered if peer.settings().role() == Role::Watch => Vec::new(),
             PeerEvent::Entered => vec![member(me(), events::Change::Joined, String::new())],
-            PeerEvent::Continued => {
+            PeerEvent::Continued { .. } => {
                 vec![warning(
                     "no other member can be reached, so this peer goes on alone. Others join again when they come back".into(),
                 )]
             }
-            PeerEvent::Outcast { reason, lost } => {
-                let mut told = vec![member(me(), events::Change::Evicted, reason.to_string())];
-                if *lost > 0 {
-                    told.push(warning(format!(
-                        "{lost} samples of this side of the run are lost, as the other side has counted more"
-                    )));
-                }
-                told
+            PeerEvent::Outcast { reason } => vec![member(me(), events::Change::Evicted, reason.to_string())],
+            PeerEvent::Lost { samples } => vec![warning(format!(
+                "{samples} samples that this peer's part of the run had counted while it was apart are computed again: the others \
+                 have gone on without them"
+            ))],
+            PeerEvent::NoPlace { wait } => {
+                let what = match peer.settings().role() {
+                    Role::Member => "peer",
+                    _ => "contributor",
+                };
+                vec![warning(format!(
+                    "the run has no place for another {what} now; trying again in {} s",
+                    wait.as_secs()
+                ))]
             }
             PeerEvent::Outlawed { peer, proven } => {
                 let why = match proven {
@@ -111,13 +117,13 @@ impl EventTranslator {
         }
     }
 
-    fn round(&mut self, commit: &Commit, me: PeerId, traffic: Traffic) -> events::Round {
+    fn round(&mut self, commit: &Commit, peer: &Peer, traffic: Traffic) -> events::Round {
         // What was computed ahead was so while the round before was exchanged.
         let own = commit
             .record
             .headers
             .iter()
-            .find(|h| h.peer == me && h.weight > 0);
+            .find(|h| h.peer == peer.me() && h.weight > 0);
         let compute = own.map_or(commit.compute, |own| Duration::from_micros(own.compute_us));
         let before = std::mem::replace(&mut self.traffic, traffic);
         let members = commit.record.headers.iter();
@@ -131,7 +137,10 @@ impl EventTranslator {
                 })
                 .collect(),
             loss: commit.record.loss(),
-            digest: commit.digest.to_hex(),
+            digest: peer
+                .held_digest()
+                .map(|digest| digest.to_hex())
+                .unwrap_or_default(),
             samples: commit.record.weight(),
             counted: commit.samples,
             compute_seconds: compute.as_secs_f64(),

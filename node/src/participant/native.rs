@@ -205,7 +205,9 @@ impl<'a> Participant<'a> {
         let meeting = self.host.meeting.take();
         let out = self.host.local.out.clone();
         let aside = self.host.aside.is_some() && !self.host.asked_to_leave;
-        self.host.close(self.driver.peer()).await?;
+        self.host
+            .close(self.driver.peer(), exit == Exit::Finished)
+            .await?;
         if exit != Exit::Finished {
             return Ok((!aside).then_some(Ending::Left));
         }
@@ -402,12 +404,7 @@ impl Host for NativeHost<'_> {
                 self.working.end();
                 self.committed(*commit, driver.peer());
             }
-            PeerEvent::Continued => {
-                if let Some(founder) = driver.peer().founder() {
-                    self.checkpoint_writer.go_on(founder.clone());
-                }
-                self.recorded = Some(end(driver.peer()));
-            }
+            PeerEvent::Continued { from } => self.continued(from, driver.peer()),
             _ => {}
         }
     }

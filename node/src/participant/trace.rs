@@ -226,6 +226,7 @@ impl Display for Told<'_> {
                 write!(f, "\"you follow from round {}\", member: {member}", head.round)
             }
             Message::Barred { why } => write!(f, "\"I do not let you in\": {why}"),
+            Message::NoPlace => f.write_str("\"I have no place for you\""),
             Message::NotMember { .. } => f.write_str("\"I am no member\""),
             Message::Acquaintances { acquaintances } => {
                 write!(f, "acquaintances: {} contacts", acquaintances.len())

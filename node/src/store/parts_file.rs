@@ -5,7 +5,7 @@ use crate::store::files::{At, FileError};
 use crate::store::state_file::{self, Label, StateFileError};
 use annulus_core::config::Manifest;
 use annulus_core::id::Digest;
-use annulus_core::moments::Moments;
+use annulus_core::moments::{Moments, digest_of_parts};
 use annulus_core::parts::{PartSet, Parts};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -185,6 +185,16 @@ impl SavedParts {
             parts: PartsFile::new(manifest, (file, path), start, &set),
             digests,
         })
+    }
+
+    /// The digest of one of them as recorded, 0 if it is none.
+    pub fn digest_of(&self, part: u16) -> u64 {
+        self.digests.get(&part).copied().unwrap_or(0)
+    }
+
+    /// The digest of all of them.
+    pub fn digest(&self) -> Digest {
+        digest_of_parts(self.digests.iter().map(|(part, digest)| (*part, *digest)))
     }
 
     /// Which parts they are.

@@ -13,6 +13,7 @@
 
 use crate::store::files::{At, FileError, read_limited};
 use crate::store::ledger_file::{Entry, LedgerError, LedgerReader, advance};
+use crate::store::parts_file::SavedParts;
 use crate::store::state_file::{self, Label, StateFileError};
 use annulus_core::config::{Manifest, ManifestError};
 use annulus_core::id::{Digest, Round};
@@ -205,6 +206,16 @@ impl RunDir {
     pub fn label(&self, round: Round) -> Result<Label, CheckpointError> {
         let path = self.checkpoint_path(round);
         state_file::read_label(&path, &self.manifest).map_err(|error| state_error(path, error))
+    }
+
+    /// The digest of what a checkpoint says that it holds: of a split model that of its parts.
+    pub fn digest(&self, round: Round) -> Result<Digest, CheckpointError> {
+        if self.manifest.split.is_none() {
+            return Ok(self.label(round)?.digest);
+        }
+        let path = self.checkpoint_path(round);
+        let saved = SavedParts::open(&path, &self.manifest);
+        Ok(saved.map_err(|error| state_error(path, error))?.digest())
     }
 
     /// Reads the newest good checkpoint. Those of a former lineage come last, however new.

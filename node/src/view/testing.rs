@@ -109,10 +109,12 @@ pub(crate) fn sync(bytes: u64, total: u64, round: u64) -> Event {
 pub(crate) fn done(round: u64) -> Event {
     Event::Done(Done {
         round,
-        digest: format!("{round:08x}").repeat(8),
+        finished: true,
+        split: false,
+        digest: Some(format!("{round:08x}").repeat(8)),
         loss: 0.5,
         accuracy: None,
-        dir: "/home/someone".into(),
+        dir: Some("/home/someone".into()),
     })
 }
 

@@ -78,6 +78,7 @@ impl<'a> Status<'a> {
             Phase::Syncing { bytes, total, round } => ("syncing", Some(SyncStatus { bytes, total, round })),
             Phase::Waiting => ("waiting", None),
             Phase::Training => ("training", None),
+            Phase::Done if view.done.as_ref().is_some_and(|done| !done.finished) => ("left", None),
             Phase::Done => ("done", None),
         };
         let change = |change: &'a MemberChange| ChangeStatus {
@@ -101,7 +102,9 @@ impl<'a> Status<'a> {
             elapsed_seconds: now_ms.saturating_sub(begun_ms) as f64 / 1000.0,
             round: view.last_round(),
             loss: round.map(|round| round.loss),
-            digest: round.map(|round| round.digest.as_str()),
+            digest: round
+                .map(|round| round.digest.as_str())
+                .filter(|digest| !digest.is_empty()),
             counted: view.counted(),
             target: ready.map(|ready| ready.target),
             samples_per_second: rates.map_or(0.0, |rates| rates.samples),

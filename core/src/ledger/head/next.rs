@@ -1,6 +1,7 @@
 //! Who is a member after a record.
 
 use super::{Head, Header, Member, Newcomer, Record};
+use crate::access::invitation::Role;
 use crate::access::signature::Signed;
 use crate::base::id::{PeerId, RunId};
 use crate::ledger::cut::SampleRange;
@@ -41,8 +42,7 @@ impl Head {
         ready.sort_by_key(|m| m.peer);
         ready.dedup_by_key(|m| m.peer);
         for member in ready {
-            let guests = next.iter().filter(|m| !m.is_full()).count();
-            let room = next.len() < MAX_PEERS && (member.is_full() || guests < MAX_CONTRIBUTORS);
+            let room = has_place(&next, member.admission.role());
             let took_part = record.headers.iter().any(|h| h.peer == member.peer);
             let may = || self.tickets.check(&member.admission, member.peer, run()).is_ok();
             if room && !took_part && may() {
@@ -51,6 +51,11 @@ impl Head {
             }
         }
         next
+    }
+
+    /// Whether there is a place for one more member that comes by a ticket for this role.
+    pub(crate) fn has_place(&self, role: Role) -> bool {
+        has_place(&self.members, role)
     }
 
     /// Notes which of the new members were named by whom, and which of the last came.
@@ -73,4 +78,9 @@ impl Head {
         self.admissions
             .apply((record.round, compute_us), took_part, &next, named_by);
     }
+}
+
+fn has_place(members: &[Member], role: Role) -> bool {
+    let guests = members.iter().filter(|m| !m.is_full()).count();
+    members.len() < MAX_PEERS && (role == Role::Member || guests < MAX_CONTRIBUTORS)
 }

@@ -1,5 +1,9 @@
 //! Clipping by the global norm, with the norm taken in an order that every platform repeats.
 
+/// Clips where a run does not say otherwise: seldom an honest gradient, and any that would freeze the model for good. A guess:
+/// ten times what transformers are usually clipped to.
+pub const CLIP: f32 = 10.0;
+
 /// Sum of the squares of a block, in `f64`: eight running sums, element `i` into sum `i mod 8`, then added pairwise.
 ///
 /// The order is fixed, so the bits are the same everywhere; but they depend on where a block begins and ends. For the

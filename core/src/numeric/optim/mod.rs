@@ -41,7 +41,7 @@ mod tests;
 
 use serde::{Deserialize, Serialize};
 
-pub use clip::{clip_scale, norm_squared};
+pub use clip::{CLIP, clip_scale, norm_squared};
 pub use local::LocalSteps;
 pub use moments::{BLOCK, Moments, Slot, UnknownMoments, Values, step_coded};
 pub use schedule::Schedule;
@@ -153,6 +153,22 @@ impl Optimizer {
             }
         }
         Ok(())
+    }
+
+    /// The farthest that a vector of `len` elements comes by steps whose rates add up to `rates`, of gradients that are clipped
+    /// to a norm of `clip`. Weight decay comes on top.
+    pub fn farthest(&self, rates: f64, len: usize, clip: f32) -> f64 {
+        let all = (len as f64).sqrt();
+        rates
+            * match *self {
+                Self::Sgd { .. } => clip.into(),
+                Self::Momentum { momentum, .. } => f64::from(clip) / (1.0 - f64::from(momentum)),
+                Self::RmsProp { alpha, .. } => all / (1.0 - f64::from(alpha)).sqrt(),
+                Self::Adam { beta1, beta2, .. } | Self::AdamW { beta1, beta2, .. } => {
+                    // Of an element whose gradient comes after many zeros (Kingma and Ba 2015, section 2.1).
+                    all * ((1.0 - f64::from(beta1)) / (1.0 - f64::from(beta2)).sqrt()).max(1.0)
+                }
+            }
     }
 
     /// Prepares step number `step` (the first is 1) at learning rate `lr`, where the gradient is `scale` times the sum.

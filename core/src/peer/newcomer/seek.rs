@@ -20,6 +20,10 @@ const LONELY: u32 = 8;
 /// Or for so long: how soon others answer they can make seem long, and that says nothing when there is nobody. A guess.
 const LONELIEST: Duration = Duration::from_secs(120);
 
+/// Where the run has no place for it a newcomer asks again after so long, and up to a quarter of a minute more. A guess: places
+/// become free when somebody leaves, and to ask costs each member a check of its ticket.
+const NO_PLACE: Duration = Duration::from_secs(30);
+
 /// With nothing but peers that hold nothing either for so many answer deadlines, a newcomer gives up.
 const HOPELESS: u32 = 30;
 
@@ -28,7 +32,9 @@ impl Newcomer {
     pub(super) fn seek(&mut self, via: Option<PeerId>, shared: &mut Shared) {
         let have = self.whole_standing(shared).filter(|_| !self.damaged);
         let next = via.filter(|v| shared.links.is_up(*v));
-        let next = next.or_else(|| sponsors(shared).find(|peer| !self.refused.contains_key(peer)));
+        let usable = |peer: &PeerId| !self.refused.contains_key(peer) && !self.full.contains(peer);
+        let next = next.or_else(|| sponsors(shared).find(usable));
+        let next = next.filter(|_| shared.now >= self.waits_until);
         let former = std::mem::replace(&mut self.sponsor, next).filter(|former| Some(*former) != next);
         self.following = false;
         self.catchup.forget_told();
@@ -100,7 +106,11 @@ impl Newcomer {
             self.seek(None, shared);
         }
         let me = shared.me();
-        let others: BTreeSet<PeerId> = shared.head().full_members().filter(|m| *m != me).collect();
+        let mut others: BTreeSet<PeerId> = shared.head().full_members().filter(|m| *m != me).collect();
+        if let (Barred::InUse, true, Some(fork)) = (why, others.is_empty(), shared.head().forks.last()) {
+            // It has gone on alone since: these know who else has its name.
+            others.extend(&fork.lost);
+        }
         let of_others = others.intersection(&self.barred_by).count();
         let most = of_others > 1 && 2 * of_others > others.len();
         let alone = self.whole && others.is_empty();
@@ -110,6 +120,23 @@ impl Newcomer {
             Some(_) => Next::Stay,
             None if enough || shared.settings.planted(Bug::HeedWhoBars) => Next::Exit(Exit::Barred(why)),
             None => self.resume_if_last(shared),
+        }
+    }
+
+    /// The run has no place for it, says its sponsor. That one may lie, so it asks all others before it waits.
+    pub(super) fn on_no_place(&mut self, from: PeerId, shared: &mut Shared) {
+        if self.full.len() < MAX_REMEMBERED {
+            self.full.insert(from);
+        }
+        self.hope_at = shared.now;
+        self.note_whole(shared);
+        self.sponsor = None;
+        self.seek(None, shared);
+        if self.sponsor.is_none() {
+            // Those who wait do not all come back at once.
+            let wait = NO_PLACE + Duration::from_secs(u64::from(shared.me().0[0] % 16));
+            self.waits_until = shared.now + wait;
+            shared.tell(Event::NoPlace { wait });
         }
     }
 
@@ -177,6 +204,10 @@ impl Newcomer {
         if !self.whole || self.sponsor.is_some() || shared.settings.role() != Role::Member {
             return Next::Stay;
         }
+        let in_use = matches!(self.barred, Some((_, Barred::InUse)));
+        if in_use || shared.now < self.waits_until {
+            return Next::Stay;
+        }
         let mine = shared.lineage.standing();
         let patience = shared.detector.answer();
         let waited = shared.now - self.lonely_since;
@@ -195,8 +226,9 @@ impl Newcomer {
         // Who holds more, by what it says, and does not go on, is not waited for much longer.
         let best = best || waited > LONELY * patience;
         if alone || (!nobody && all_refused && best && waited > 2 * patience) {
+            let from = mine.chain;
             shared.go_on_alone();
-            shared.tell(Event::Continued);
+            shared.tell(Event::Continued { from });
             return Next::Round(Sponsor::default());
         }
         Next::Stay
@@ -204,7 +236,8 @@ impl Newcomer {
 
     /// Whether all that can be reached hold as little as this peer, and have for long.
     pub(super) fn is_hopeless(&mut self, shared: &Shared) -> bool {
-        if self.whole || self.following || shared.links.reachable().next().is_none() {
+        let waits = shared.now < self.waits_until;
+        if self.whole || self.following || waits || shared.links.reachable().next().is_none() {
             // Nobody there is no reason to give up: whoever holds the state may be cut off for a while.
             self.hope_at = shared.now;
         }

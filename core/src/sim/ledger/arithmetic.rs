@@ -3,11 +3,12 @@
 use super::{Errors, Ledger};
 use crate::base::id::{Digest, PeerId};
 use crate::collective::{Cut, reference};
-use crate::ledger::Record;
+use crate::ledger::{Head, Record};
 use crate::numeric::optim::{Moments, clip_scale, norm_squared};
 use crate::run::config::Manifest;
 use crate::sim::{kept, steps};
 use crate::state::State;
+use crate::state::parameters::farthest;
 use std::collections::BTreeMap;
 
 impl Ledger {
@@ -83,13 +84,13 @@ pub(super) fn cut(manifest: &Manifest, members: usize) -> Cut {
 }
 
 /// Applies a round's sums in one piece.
-pub(super) fn step(state: &mut State, manifest: &Manifest, steps: u64, record: &Record, sums: &[f32]) {
+pub(super) fn step(state: &mut State, manifest: &Manifest, head: &Head, record: &Record, sums: &[f32]) {
     let mut scale = 1.0 / record.weight() as f32;
-    if let Some(local) = &manifest.local {
-        let step = local.outer.step(local.outer_lr, steps + 1, scale);
-        return state.apply(manifest, &step, 0..sums.len(), sums);
-    }
-    if let Some(max) = manifest.clip {
+    if let Some(clip) = manifest.clip {
+        let max = match &manifest.local {
+            None => clip,
+            Some(_) => farthest(manifest, head, clip),
+        };
         let cut = cut(manifest, record.headers.len());
         let mut squared = 0.0f64;
         for owner in 0..cut.members {
@@ -98,6 +99,11 @@ pub(super) fn step(state: &mut State, manifest: &Manifest, steps: u64, record: &
                 .fold(squared, |squared, piece| squared + norm_squared(piece));
         }
         scale = scale_clipped(scale, squared, max);
+    }
+    let steps = head.steps;
+    if let Some(local) = &manifest.local {
+        let step = local.outer.step(local.outer_lr, steps + 1, scale);
+        return state.apply(manifest, &step, 0..sums.len(), sums);
     }
     let lr = manifest.schedule.rate(manifest.lr, steps + 1);
     let step = manifest.optimizer.step(lr, steps + 1, scale);

@@ -5,7 +5,7 @@ use crate::base::id::Digest;
 use crate::ledger::Head;
 use crate::peer::{Commit, Peer};
 use crate::sim::node::Node;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 impl Ledger {
     /// A peer that followed a liar may enter a lineage of that one's making: what goes on from there is checked.
@@ -98,6 +98,18 @@ impl Ledger {
         };
         self.points.insert(chain, point);
         Ok(chain)
+    }
+
+    /// Samples that one lineage counts since it parted from another.
+    pub fn counted_apart(&self, from: Digest, other: Digest) -> Option<u64> {
+        let before = |chain: &Digest| {
+            let point = self.points.get(chain)?;
+            point.previous.or(point.parent)
+        };
+        let others: BTreeSet<Digest> = std::iter::successors(Some(other), before).collect();
+        let common = std::iter::successors(Some(from), before).find(|chain| others.contains(chain))?;
+        let counted = |chain: &Digest| self.points.get(chain).map(|point| point.head.samples);
+        Some(counted(&from)? - counted(&common)?)
     }
 
     /// Whether every sample is counted or given up at the end of a lineage.

@@ -177,8 +177,12 @@ impl Speaker<'_> {
             Barred::Revoked,
             Barred::UsedUp,
             Barred::Convicted,
-        ][self.rng().index(4)];
-        Message::Barred { why }
+            Barred::InUse,
+        ];
+        match why.get(self.rng().index(why.len() + 1)) {
+            Some(why) => Message::Barred { why: *why },
+            None => Message::NoPlace,
+        }
     }
 
     /// A newcomer that does not exist, with its own key or without.

@@ -620,6 +620,28 @@ async fn a_restarted_peer_takes_the_place_of_its_dead_link() {
 }
 
 #[tokio::test]
+async fn a_peer_that_runs_twice_is_told_so_and_its_first_link_stands() {
+    let (identity, mut host) = (Identity::generate(), start(config()));
+    let mut first = QuicLink::start(&identity, config()).unwrap();
+    first.dial(host.peer(), &door(&host));
+    up(&mut first).await;
+    up(&mut host).await;
+    let mut second = QuicLink::start(&identity, config()).unwrap();
+    for _ in 0..2 {
+        let error = dial_error(&mut second, host.peer(), &door(&host)).await;
+        assert_eq!(error.barred(), Some(Barred::InUse));
+    }
+    let hello = Bytes::from_static(b"still here");
+    host.send(identity.peer(), Lane::Bulk, hello.clone().into())
+        .unwrap();
+    assert_eq!(frame(&mut first).await.1, hello);
+    drop(first);
+    assert_eq!(down(&mut host).await, DownReason::PeerLeft);
+    second.dial(host.peer(), &door(&host));
+    up(&mut second).await;
+}
+
+#[tokio::test]
 async fn draining_delivers_what_was_queued() {
     let (mut a, mut b) = pair().await;
     let body = Bytes::from(vec![3; 1 << 20]);

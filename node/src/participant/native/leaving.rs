@@ -58,7 +58,7 @@ impl NativeHost<'_> {
     }
 
     /// The last checkpoint and evaluation, and the last word.
-    pub(super) async fn close(mut self, peer: &Peer) -> Result<(), Error> {
+    pub(super) async fn close(mut self, peer: &Peer, finished: bool) -> Result<(), Error> {
         let (round, digest) = (peer.head().round, peer.digest());
         let whole = self.recorded == Some(end(peer));
         let wrote = !matches!(self.failure, Some(Error::Checkpoint(_)));
@@ -94,10 +94,12 @@ impl NativeHost<'_> {
         let eval = self.last_eval.filter(|(r, _)| *r == round).map(|(_, eval)| eval);
         (self.sink)(Event::Done(events::Done {
             round,
-            digest: digest.to_hex(),
+            finished,
+            split: peer.manifest().split.is_some(),
+            digest: peer.held_digest().filter(|_| whole).map(|digest| digest.to_hex()),
             loss: eval.map_or(self.last_loss, |e| e.loss),
             accuracy: eval.and_then(|e| e.accuracy),
-            dir: self.local.out.display().to_string(),
+            dir: whole.then(|| self.local.out.display().to_string()),
         }));
         Ok(())
     }

@@ -1,9 +1,8 @@
 //! A participant's record on its disk: the ledger, checkpoints, and the peers that it knows.
 
 use crate::participant::native::{NativeHost, end};
-use annulus_core::Peer;
-use annulus_core::Round;
 use annulus_core::peer::{Commit, Event as PeerEvent};
+use annulus_core::{Digest, Peer, Round};
 use std::time::{Duration, Instant};
 
 /// Longest time between two checkpoints: a thousand slow rounds may take a day, and work since the last one is lost when the
@@ -31,12 +30,27 @@ impl NativeHost<'_> {
         self.recorded = Some(end(peer));
     }
 
+    /// This peer goes on alone. Its ledger may end elsewhere: it may have followed others since.
+    pub(super) fn continued(&mut self, from: Digest, peer: &Peer) {
+        match peer.founder() {
+            Some(founder) if self.recorded.is_some_and(|(_, chain)| chain == from) => {
+                self.checkpoint_writer.go_on(founder.clone());
+                self.recorded = Some(end(peer));
+            }
+            _ => self.begin_record(peer),
+        }
+    }
+
     pub(super) fn committed(&mut self, commit: Commit, peer: &Peer) {
         let round = commit.record.round;
         // In a split model, a round that trains nothing needs no checkpoint, and the run may have to go back to the one that it
         // would replace.
         let is_new = peer.manifest().split.is_none() || commit.record.weight() > 0;
         self.last_loss = commit.record.loss();
+        if self.recorded.is_some_and(|(recorded, _)| recorded >= round) {
+            // The ledger has begun after it.
+            return;
+        }
         self.checkpoint_writer.append(commit.record, commit.digest);
         self.recorded = Some(end(peer));
         let every = self.local.checkpoint_every;
