@@ -92,7 +92,7 @@ fn a_copy_of_a_folder_is_told_that_its_peer_takes_part_already_and_slows_nobody(
         Path::new("."),
         &["resume", &dir, "--device", "cpu"],
     );
-    assert_eq!(copy.end().code(), Some(1));
+    assert_eq!(copy.end().code(), Some(77));
     let errors = copy.errors();
     assert!(
         errors.contains("a peer with this identity takes part already"),
