@@ -9,7 +9,6 @@ mod unwrapping;
 use crate::access::invitation::Role;
 use crate::base::id::{Contact, Digest, PeerId};
 use crate::base::time::Time;
-use crate::ledger::check::MAX_SPEED;
 use crate::ledger::{self, Founder, Head};
 use crate::peer::barren::Barren;
 use crate::peer::handover;
@@ -160,7 +159,7 @@ impl Peer {
             Input::LinkDown { peer } => shared.links.down(*peer, shared.now),
             Input::DialFailed { peer, .. } => shared.links.failed(*peer, shared.now),
             Input::Warm { speed } => {
-                shared.speed.get_or_insert((*speed).clamp(1, MAX_SPEED));
+                shared.speed.warm(*speed);
             }
             Input::Line { bytes_per_s } => {
                 shared.keeping.line = u32::try_from(*bytes_per_s / 1000).unwrap_or(u32::MAX);

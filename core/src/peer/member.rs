@@ -512,7 +512,7 @@ impl Member {
             peer: shared.me(),
             weight: made.weight,
             loss: made.loss,
-            speed: shared.speed.unwrap_or(1),
+            speed: shared.speed.told().unwrap_or(1),
             compute_us: (made.compute.as_micros() as u64).min(MAX_COMPUTE_US),
             exchange_us: (shared.exchange.as_micros() as u64).min(MAX_COMPUTE_US),
             digest: shared.lineage.digest,

@@ -567,7 +567,7 @@ impl Newcomer {
         let free = shared.device.asked.is_none();
         let may = shared.settings.role() > Role::Watch;
         let able = may && free && self.synced && self.following && !shared.leaving && again;
-        let (Some(speed), true) = (shared.speed, able) else {
+        let (Some(speed), true) = (shared.speed.told(), able) else {
             return;
         };
         self.ready.get_or_insert(round);
