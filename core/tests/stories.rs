@@ -313,7 +313,9 @@ fn sixty_four_train_directly_and_go_on_without_those_that_fall_silent() {
 
 #[test]
 fn equal_devices_share_a_batch_that_takes_them_hardly_longer_than_one_sample() {
-    let mut story = Story::with(Topology::Direct, |manifest| manifest.batch = 64.try_into().unwrap());
+    let mut story = Story::with(Topology::Direct, |manifest| {
+        manifest.batch = 64.try_into().unwrap()
+    });
     for who in [ANN, BEN] {
         story.pace.insert(who, 100_000.0);
         story.launch_us.insert(who, 10 * MILLI);

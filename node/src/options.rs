@@ -120,6 +120,8 @@ pub struct NewRun {
     pub topology: Option<Topology>,
     /// With fewer members the run waits.
     pub min_peers: NonZeroU16,
+    /// Whether a member stands aside with which the run would be slower.
+    pub stand_aside: bool,
     /// How many members keep each part of the optimizer's vectors; none: all keep all, or two where the model is split.
     pub copies: Option<NonZeroU16>,
     /// Whether members hold parts of the model alone.
@@ -166,6 +168,7 @@ impl Default for NewRun {
             codec: None,
             topology: None,
             min_peers: NonZeroU16::MIN,
+            stand_aside: true,
             copies: None,
             split: SplitRun::Off,
             boundary: Codec::F32,

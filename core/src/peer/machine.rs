@@ -323,6 +323,7 @@ impl Peer {
             Err(sponsor) => {
                 let reason = match shared.head().position(shared.me()) {
                     Some(_) => OutcastReason::NoMember,
+                    None if stands_aside(shared) => OutcastReason::StandsAside,
                     None => OutcastReason::NotAMember,
                 };
                 self.join_again(Outcast::new(reason, None), sponsor)
@@ -466,6 +467,12 @@ impl Peer {
         matches!(&self.phase, Phase::Newcomer(newcomer) if newcomer.whole)
     }
 
+    /// Whether a newcomer follows somebody.
+    #[cfg(feature = "sim")]
+    pub(crate) fn follows(&self) -> bool {
+        matches!(&self.phase, Phase::Newcomer(newcomer) if newcomer.is_following())
+    }
+
     /// Has this peer alone make a mistake from here on.
     #[cfg(feature = "sim")]
     pub fn plant(&mut self, bug: crate::base::planted::Bug) {
@@ -487,4 +494,10 @@ impl Peer {
         let shared = &mut self.shared;
         shared.lineage.state.kept.flip(&shared.manifest, element, bit)
     }
+}
+
+/// Whether this peer stands aside since the last round.
+fn stands_aside(shared: &Shared) -> bool {
+    let mut aside = shared.head().asides.since(shared.head().round);
+    aside.any(|aside| aside.peer == shared.me())
 }

@@ -515,6 +515,7 @@ impl Member {
             speed: shared.speed.told().unwrap_or(1),
             compute_us: (made.compute.as_micros() as u64).min(MAX_COMPUTE_US),
             exchange_us: (shared.exchange.as_micros() as u64).min(MAX_COMPUTE_US),
+            round_us: (shared.round_took.as_micros() as u64).min(MAX_COMPUTE_US),
             digest: shared.lineage.digest,
             ahead: made.ahead,
             anew: made.anew,

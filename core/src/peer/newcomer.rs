@@ -296,6 +296,12 @@ impl Newcomer {
         self.catchup.bytes() + barred + self.refused.len() * size_of::<(PeerId, Option<Standing>)>()
     }
 
+    /// Whether it follows somebody.
+    #[cfg(feature = "sim")]
+    pub fn is_following(&self) -> bool {
+        self.following
+    }
+
     fn follows(&self, peer: PeerId) -> bool {
         self.sponsor == Some(peer) && self.following
     }

@@ -82,6 +82,8 @@ pub(crate) struct Shared {
     pub committed_at: Time,
     /// How long the exchange of the last round took; zero if it had none, or it failed at first.
     pub exchange: Duration,
+    /// How long the last round took; zero if it took no part in it.
+    pub round_took: Duration,
     /// When the round before this one began.
     pub began_before: Time,
     /// Whether it goes on from a checkpoint, and has met nobody since: it does not know whom it has trained with after
@@ -140,6 +142,7 @@ impl Shared {
             barren: Barren::default(),
             committed_at: now,
             exchange: Duration::ZERO,
+            round_took: Duration::ZERO,
             began_before: now,
             forgetful: false,
             left: VecDeque::new(),

@@ -66,7 +66,11 @@ impl Speed {
         let overstated = now < smooth / 2.0 && took > NOTICEABLE;
         // One small share says nothing of a larger one.
         let least = self.told.filter(|_| is_small).unwrap_or(1);
-        self.told = Some(if overstated { now as u64 } else { (smooth as u64).max(least) });
+        self.told = Some(if overstated {
+            now as u64
+        } else {
+            (smooth as u64).max(least)
+        });
     }
 
     /// Notes a measurement. If the device has become faster or slower, it has so for shares of other sizes.

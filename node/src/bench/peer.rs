@@ -371,6 +371,7 @@ impl<S: FnMut(PeerMessage)> Host for BenchHost<'_, S> {
             Event::Member { .. }
             | Event::Syncing { .. }
             | Event::Pace(_)
+            | Event::Aside(_)
             | Event::Shift(_)
             | Event::Waiting { .. } => {}
         }

@@ -123,6 +123,11 @@ pub const KEYS: &[Key] = &[
     ),
     key("min_peers", "N", "wait while there are fewer members (default 1)"),
     key(
+        "stand_aside",
+        "on|off",
+        "a member with which the run would be slower stands aside: it holds the state, and is tried again (default on)",
+    ),
+    key(
         "seed",
         "N",
         "seed of initial parameters and order of samples (default 1)",

@@ -257,6 +257,13 @@ impl Reader<'_> {
                 }
             }
             "min_peers" => run.min_peers = number(key, text)?,
+            "stand_aside" => {
+                run.stand_aside = match text {
+                    "on" => true,
+                    "off" => false,
+                    _ => return Err(bad(key, text, "that is none of its words")),
+                }
+            }
             "seed" => run.seed = number(key, text)?,
             "eval_every" => self.settings.eval_every = number(key, text)?,
             "checkpoint_every" => self.settings.checkpoint_every = number(key, text)?,
