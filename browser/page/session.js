@@ -2,7 +2,7 @@
 // through and is not kept.
 
 /** States in which this tab takes part, or is about to. */
-const ACTIVE = ["connecting", "fetching", "checking", "syncing", "following", "training", "paused", "reconnecting"];
+const ACTIVE = ["connecting", "fetching", "checking", "syncing", "following", "aside", "training", "paused", "reconnecting"];
 
 export class Session {
   /** `changed(message)` is called after each message of the worker, and without one otherwise. */

@@ -21,6 +21,8 @@ pub enum State {
     Syncing,
     /// Holding the state, not yet a member.
     Following,
+    /// Holding the state, no member: the run would be slower with it.
+    Aside,
     /// A member.
     Training,
     /// Out of the ring because the volunteer said so, for now.

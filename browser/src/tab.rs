@@ -11,7 +11,7 @@ use annulus::events::Event;
 use annulus::net::link::LinkEvent;
 use annulus::participant::compute::ComputeResult;
 use annulus::participant::driver::Driver;
-use annulus::participant::event_translator::EventTranslator;
+use annulus::participant::event_translator::{EventTranslator, standing_aside};
 use annulus::participant::host::Host;
 use annulus::task::Prompt;
 use annulus::trainer::Share;
@@ -59,6 +59,8 @@ pub struct Tab<'a> {
     page: &'a Page,
     translator: EventTranslator,
     member: bool,
+    /// Whether it stands aside.
+    aside: bool,
     since_break: u64,
     /// Why it is on its way out of the ring, if it is.
     pub going: Option<Going>,
@@ -120,11 +122,16 @@ impl Host for Tab<'_> {
             self.page.event(&told);
         }
         match event {
+            PeerEvent::Aside(aside) if aside.peer == driver.peer().me() => {
+                (self.member, self.aside) = (false, true);
+                self.page.state(State::Aside, &standing_aside(&aside));
+            }
+            PeerEvent::Outcast { .. } | PeerEvent::Syncing { .. } if self.aside => {}
             PeerEvent::Syncing { bytes, total, .. } if bytes < total => {
                 self.page.state(State::Syncing, "fetching the state");
             }
             PeerEvent::Syncing { .. } => self.page.state(State::Following, "waiting to be let in"),
-            PeerEvent::Entered | PeerEvent::Continued { .. } => self.member = true,
+            PeerEvent::Entered | PeerEvent::Continued { .. } => (self.member, self.aside) = (true, false),
             PeerEvent::Outcast { reason, .. } => {
                 self.member = false;
                 self.page.state(State::Syncing, &reason.to_string());
@@ -162,6 +169,7 @@ impl<'a> Tab<'a> {
             page,
             translator: EventTranslator::default(),
             member: false,
+            aside: false,
             since_break: js::now(),
             going: None,
             broken: None,

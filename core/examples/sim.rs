@@ -56,7 +56,7 @@ fn check(options: &Options) -> ExitCode {
         println!("FAILED  cargo xtask sim --seeds 1 --from {seed}{liars}  # {why}");
     }
     println!(
-        "{ran} seeds in {seconds:.1} s ({:.0} seeds/s), {} failed, {} judged to the end; {} rounds ({} retried), {} joins, {} outcasts, {} punched links, {} went back, {} shifts seen, {} passes in another cut, {} messages",
+        "{ran} seeds in {seconds:.1} s ({:.0} seeds/s), {} failed, {} judged to the end; {} rounds ({} retried), {} joins, {} outcasts, {} punched links, {} went back, {} shifts seen, {} asides, {} passes in another cut, {} messages",
         ran as f64 / seconds,
         failures.len(),
         stats.judged,
@@ -67,6 +67,7 @@ fn check(options: &Options) -> ExitCode {
         stats.punched,
         stats.backs,
         stats.shifts,
+        stats.asides,
         stats.recut,
         stats.messages,
     );

@@ -49,7 +49,7 @@ pub mod wire;
 pub use access::{invitation, signature};
 pub use base::{id, planted, random};
 pub use ledger::{
-    admission, allot, back, check, claim, conviction, cut, decision, fork, keepers, keeps, local, pace,
+    admission, allot, aside, back, check, claim, conviction, cut, decision, fork, keepers, keeps, local, pace,
     route, saved, seal, shifts, tickets, trials,
 };
 pub use numeric::{codec, feedback, optim, vector};

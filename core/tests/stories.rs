@@ -310,3 +310,27 @@ fn sixty_four_train_directly_and_go_on_without_those_that_fall_silent() {
     let rounds: BTreeSet<u64> = digests.iter().map(|(round, _)| *round).collect();
     assert_eq!(digests.len(), rounds.len());
 }
+
+#[test]
+fn equal_devices_share_a_batch_that_takes_them_hardly_longer_than_one_sample() {
+    let mut story = Story::with(Topology::Direct, |manifest| {
+        manifest.batch = 64.try_into().unwrap()
+    });
+    for who in [ANN, BEN] {
+        story.pace.insert(who, 100_000.0);
+        story.launch_us.insert(who, 10 * MILLI);
+    }
+    // Ann's was tried out with a batch, Ben's with half of one while the machine was busy.
+    story.warm.extend([(ANN, 6_000_000), (BEN, 1_000_000)]);
+    story.found(ANN, MILLI);
+    story.run(SECOND);
+    story.join(BEN, ANN, MILLI);
+    story.run(20 * SECOND);
+    let last: Vec<_> = story.records(ANN).collect();
+    let [ann, ben] = [ANN, BEN].map(|who| {
+        let headers = last[last.len() - 100..].iter().flat_map(|record| &record.headers);
+        let weights = headers.filter(|h| h.peer == who).map(|h| h.weight);
+        weights.sum::<u32>()
+    });
+    assert!(ann.abs_diff(ben) * 20 < ann + ben, "{ann} to {ben}");
+}

@@ -244,6 +244,8 @@ pub struct Share {
 pub enum Change {
     /// It is a member from the next round on.
     Joined,
+    /// The run would be slower with it: it holds the state, and is tried again.
+    Aside,
     /// It said goodbye.
     Left,
     /// Its links closed or it missed its deadline.

@@ -119,6 +119,8 @@ pub struct NewRun {
     pub topology: Option<Topology>,
     /// With fewer members the run waits.
     pub min_peers: NonZeroU16,
+    /// Whether members that would slow the run down stand aside.
+    pub stand_aside: bool,
     /// Members that keep each shard of the optimizer's state; none: every member keeps all, or two if the model is split.
     pub copies: Option<NonZeroU16>,
     /// Whether the model is split over the members.
@@ -166,6 +168,7 @@ impl Default for NewRun {
             codec: None,
             topology: None,
             min_peers: NonZeroU16::MIN,
+            stand_aside: true,
             copies: None,
             split: SplitRun::Off,
             boundary: Codec::F32,

@@ -246,6 +246,7 @@ impl Run {
             speed: member.speed,
             compute_us: 1500,
             exchange_us: 0,
+            round_us: 0,
             digest,
             ready: Vec::new(),
             ahead: false,

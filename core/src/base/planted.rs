@@ -38,6 +38,12 @@ pub enum Bug {
     FirstStepsTwice,
     /// A member goes by its own clock where what all have told counts.
     PaceByOwnClock,
+    /// The same where it counts how long rounds take.
+    RateByOwnClock,
+    /// A newcomer with which the run is slower stays a member.
+    KeepWhoSlows,
+    /// A sponsor names a newcomer that stands aside before its time.
+    NameAside,
     /// What rounding has taken is added to a contribution again for each attempt.
     FeedTwice,
     /// What rounding has taken is added to the shared parameters, on one member.
@@ -123,7 +129,7 @@ pub enum Bug {
 
 impl Bug {
     /// Those that faults bring to light.
-    pub const OF_FAULTS: [Self; 27] = [
+    pub const OF_FAULTS: [Self; 30] = [
         Self::CommitWithoutRepair,
         Self::CountTheDead,
         Self::KeepSuspectsApart,
@@ -142,6 +148,9 @@ impl Bug {
         Self::AheadOfNothing,
         Self::FeedTwice,
         Self::PaceByOwnClock,
+        Self::RateByOwnClock,
+        Self::KeepWhoSlows,
+        Self::NameAside,
         Self::FeedbackIntoState,
         Self::OwnersRoundingForgotten,
         Self::RoundByPlace,

@@ -102,6 +102,11 @@ impl Head {
         (0..lens.len()).map(cut).collect()
     }
 
+    /// Samples of a member's share, were all members given as many.
+    pub(crate) fn equal_share(&self, manifest: &Manifest) -> f64 {
+        self.pace.round_samples(manifest) as f64 / self.members.len().max(1) as f64
+    }
+
     /// Samples for a round: holes first, then fresh ones, split by speed.
     fn hand_out(&self, manifest: &Manifest, round: Round) -> Allotment {
         let taken = self.take(self.pace.round_samples(manifest), manifest.target.get());

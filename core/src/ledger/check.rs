@@ -107,6 +107,9 @@ pub enum Fault {
     /// It names a newcomer too soon after one that did not come.
     #[error("names a newcomer too soon after one that did not come")]
     Barred,
+    /// It names a newcomer that stands aside, or while another is tried out.
+    #[error("names a newcomer that has to stand aside")]
+    Aside,
     /// It keeps parts of the moments that its author cannot have.
     #[error("keeps parts of the moments that its author cannot have")]
     Keeps,
@@ -146,6 +149,9 @@ pub enum HeadError {
     /// What it says of members that were lost cannot be.
     #[error("what it says of members that were lost cannot be")]
     Forks,
+    /// What it says of peers that stand aside cannot be.
+    #[error("what it says of peers that stand aside cannot be")]
+    Asides,
     /// It does not exchange as the run wants it.
     #[error("it does not exchange as the run wants it")]
     Pace,
@@ -249,6 +255,7 @@ impl Head {
             next = place + 1;
             let names_nobody = header.ready.is_empty() || !trains;
             let may_name = names_nobody || self.may_name(header.peer, takes_part);
+            let admits = !trains || header.ready.iter().all(|n| self.admits(n.peer(), manifest));
             let share = match &computed {
                 Some(computed) => computed.get(&header.peer).copied().unwrap_or(0),
                 None => allotment.len(place),
@@ -264,6 +271,7 @@ impl Head {
                 .and_then(|()| self.check_keeps(header, manifest))
                 .and_then(|()| self.check_saved(header, manifest))
                 .and(if may_name { Ok(()) } else { Err(Fault::Barred) })
+                .and(if admits { Ok(()) } else { Err(Fault::Aside) })
                 .map_err(wrong)?;
         }
         if record.attempt == 0 && record.headers.len() < self.members.len() {
@@ -361,6 +369,7 @@ impl Head {
         )?;
         need(self.has_sound_points(manifest), HeadError::Points)?;
         need(self.pace.is_sound(manifest), HeadError::Pace)?;
+        need(self.asides.is_sound(), HeadError::Asides)?;
         let cut = match &manifest.split {
             Some(split) => split.can_be(&self.spans),
             None => self.spans.is_empty(),
@@ -427,7 +436,7 @@ fn check_claims(header: &Header) -> Result<(), Fault> {
     if !(1..=MAX_SPEED).contains(&header.speed) {
         return Err(Fault::Speed);
     }
-    if header.compute_us.max(header.exchange_us) > MAX_COMPUTE_US {
+    if header.compute_us.max(header.exchange_us).max(header.round_us) > MAX_COMPUTE_US {
         return Err(Fault::Time);
     }
     Ok(())

@@ -8,6 +8,7 @@ use crate::access::signature::{Attempt, Signed, Statement};
 use crate::base::id::{Contact, Digest, PeerId, Round, RunId};
 use crate::base::planted::Bug;
 use crate::ledger::admission::Admissions;
+use crate::ledger::aside::{Aside, Asides, Said, Told};
 use crate::ledger::cut::{Given, SampleRange};
 use crate::ledger::fork::{self, Fork};
 use crate::ledger::keeps::{Keeper, Keeps};
@@ -25,7 +26,7 @@ use std::cell::LazyCell;
 use std::num::NonZeroU16;
 
 /// Version of how headers, records and heads are encoded, for whoever keeps them. Another field is another version.
-pub const VERSION: u8 = 14;
+pub const VERSION: u8 = 15;
 
 /// What one member says of itself in one attempt. Rides along with the chunks, signed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -42,6 +43,8 @@ pub struct Header {
     pub compute_us: u64,
     /// How long its last exchange took, from its own contribution to the last piece; 0 if it had none, or it failed at first.
     pub exchange_us: u64,
+    /// How long the last round took, from one commit to the next; 0 if it took no part in it.
+    pub round_us: u64,
     /// The state before the round.
     pub digest: Digest,
     /// Whether the contribution was computed while the sums of the round before travelled: from the state before that one.
@@ -275,6 +278,8 @@ pub struct Head {
     pub tickets: Tickets,
     /// How the next round is done.
     pub pace: Pace,
+    /// Who stands aside.
+    pub asides: Asides,
     /// Where members keep parts of the moments: those whose moments are zero.
     pub untrained: PartSet,
     /// Likewise: the lineage after the last round that has stepped any, or since which some begin anew.
@@ -328,6 +333,7 @@ impl Head {
             admissions: Admissions::default(),
             tickets: Tickets::default(),
             pace: Pace::new(manifest),
+            asides: Asides::default(),
             untrained: Parts::of(manifest).map(|parts| parts.all()).unwrap_or_default(),
             stepped: Digest([0; 32]),
             points: Vec::new(),
@@ -361,6 +367,7 @@ impl Head {
         self.trail = Digest(*hasher.finalize().as_bytes());
         self.chain = lineage(&self.trail, self.samples);
         self.admissions = Admissions::default();
+        self.asides = Asides::default();
         self.shifts.under_way = None;
         self
     }
@@ -435,6 +442,11 @@ impl Head {
         let is_out = |m: &&Member| revokes && self.tickets.revokes(&m.admission, *run);
         let out: Vec<PeerId> = self.members.iter().filter(is_out).map(|m| m.peer).collect();
         members.retain(|m| !out.contains(&m.peer));
+        let stand_aside = match manifest.tries_newcomers() {
+            true => self.take_aside(record, &members, manifest, bug == Some(Bug::KeepWhoSlows)),
+            false => Vec::new(),
+        };
+        members.retain(|m| !stand_aside.contains(&m.peer));
         if trains && record.weight() > 0 {
             self.untrained = PartSet::default();
         }
@@ -444,7 +456,9 @@ impl Head {
         let begins_anew = self.untrained != untrained;
         self.hand_over(ahead.into_iter().zip(cuts), &members);
         self.part(members, |peer| {
-            out.contains(&peer) || record.headers.iter().any(|h| h.leaving && h.peer == peer)
+            stand_aside.contains(&peer)
+                || out.contains(&peer)
+                || record.headers.iter().any(|h| h.leaving && h.peer == peer)
         });
         self.admit(record, manifest);
         self.pace.apply(&record.exchanged(), manifest);
@@ -455,6 +469,47 @@ impl Head {
         }
         self.take_offers(record, manifest);
         self.take_shift(manifest, bug == Some(Bug::CutAtOnce));
+    }
+
+    /// Those of the next round's members that stand aside instead.
+    fn take_aside(
+        &mut self,
+        record: &Record,
+        next: &[Member],
+        manifest: &Manifest,
+        keeps: bool,
+    ) -> Vec<PeerId> {
+        let said = |header: &Signed<Header>| Said {
+            peer: header.peer,
+            is_full: self.is_full(header.peer),
+            leaving: header.leaving,
+            speed: header.speed,
+            compute_us: header.compute_us,
+            round_us: header.round_us,
+        };
+        let said: Vec<Said> = record.headers.iter().map(said).collect();
+        let before: Vec<PeerId> = self.members.iter().map(|m| m.peer).collect();
+        let next: Vec<(PeerId, bool)> = next.iter().map(|m| (m.peer, m.is_full())).collect();
+        let told = Told {
+            round: record.round,
+            said: &said,
+            weight: record.weight(),
+            trains: self.trains_record(manifest, record),
+            at_once: record.attempt == 0,
+            before: &before,
+            next: &next,
+        };
+        self.asides.apply(&told, manifest, keeps)
+    }
+
+    /// Whether a newcomer may be let in by the next round, if that trains.
+    pub fn admits(&self, peer: PeerId, manifest: &Manifest) -> bool {
+        !manifest.tries_newcomers() || self.asides.admit(peer)
+    }
+
+    /// Those that stand aside since a round.
+    pub fn aside_since(&self, round: Round) -> impl Iterator<Item = &Aside> {
+        self.asides.since(round)
     }
 
     /// These are the members now, and some that were are not. If any was lost that had not said that it leaves, another

@@ -3,6 +3,7 @@
 
 pub mod admission;
 pub mod allot;
+pub mod aside;
 pub mod back;
 pub mod check;
 pub mod claim;

@@ -6,6 +6,7 @@ use crate::base::planted::Bug;
 use crate::base::time::Time;
 use crate::collective::Assembly;
 use crate::ledger::allot::Allotment;
+use crate::ledger::aside::Aside;
 use crate::ledger::decision::Decided;
 use crate::ledger::seal::{Seal, Sealed};
 use crate::ledger::tickets::Barred;
@@ -60,6 +61,9 @@ impl CommittedRound<'_> {
         if shared.settings.planted(Bug::PaceByOwnClock) {
             shared.lineage.head.pace.mistake(shared.exchange);
         }
+        if shared.settings.planted(Bug::RateByOwnClock) {
+            shared.lineage.head.asides.mistake(shared.round_took);
+        }
         let made_at = self.made_at.unwrap_or(self.complete_at);
         let commit = Commit {
             view: self.view,
@@ -70,6 +74,7 @@ impl CommittedRound<'_> {
             total: shared.now - shared.committed_at,
             record: self.record.clone(),
         };
+        shared.round_took = commit.total;
         shared.committed_at = shared.now;
         shared
             .revocations
@@ -85,6 +90,11 @@ impl CommittedRound<'_> {
         if let Some(shift) = shared.head().shifts.begun(shared.head().round).cloned() {
             shared.tell(Event::Shift(shift));
         }
+        let now = shared.head();
+        let aside: Vec<Aside> = now.asides.since(now.round).cloned().collect();
+        aside
+            .into_iter()
+            .for_each(|aside| shared.tell(Event::Aside(aside)));
         tell_changes(&members_before, &self.record, shared);
         let me = shared.me();
         let left = self.record.headers.iter().any(|h| h.leaving && h.peer == me);
@@ -174,10 +184,16 @@ fn tell_changes(before: &[Member], record: &Record, shared: &mut Shared) {
         // Why the others are none any more was told when it was decided.
         if record.headers.iter().any(|h| h.peer == member.peer) {
             let revoked = head.tickets.revokes(&member.admission, shared.root.run);
-            changes.push((
-                member.peer,
-                if revoked { Reason::Revoked } else { Reason::Goodbye },
-            ));
+            let stands_aside = head
+                .asides
+                .since(head.round)
+                .any(|aside| aside.peer == member.peer);
+            let reason = match () {
+                () if revoked => Reason::Revoked,
+                () if stands_aside => Reason::StandsAside,
+                () => Reason::Goodbye,
+            };
+            changes.push((member.peer, reason));
         }
     }
     let is_new = |m: &&Member| before.iter().all(|b| b.peer != m.peer);
@@ -185,7 +201,8 @@ fn tell_changes(before: &[Member], record: &Record, shared: &mut Shared) {
     changes.extend(joined.map(|m| (m.peer, Reason::CaughtUp)));
     for (peer, reason) in changes {
         match reason.change() {
-            Change::Left if peer == shared.me() => {}
+            Change::Left | Change::StandsAside if peer == shared.me() => {}
+            Change::StandsAside => shared.send_status(peer, Stage::Member),
             Change::Left => {
                 shared.send_status(peer, Stage::Member);
                 shared.links.forget(peer);

@@ -4,7 +4,6 @@ use crate::base::id::{Digest, Round};
 use crate::base::planted::Bug;
 use crate::base::time::Time;
 use crate::ledger::allot::Allotment;
-use crate::ledger::check::MAX_SPEED;
 use crate::ledger::local::Part;
 use crate::numeric::codec::Codec;
 use crate::peer::device::{Asked, Device, Made};
@@ -18,9 +17,6 @@ const HOLD: Duration = Duration::from_millis(300);
 
 /// A trial of the device is as long as this by what is known of its speed.
 const TRIAL: Duration = Duration::from_secs(2);
-
-/// A round that is longer by this than was promised is a nuisance to all.
-const NOTICEABLE: Duration = Duration::from_millis(250);
 
 /// The bit of a float's sign.
 const SIGN: u32 = 1 << 31;
@@ -172,7 +168,7 @@ impl Contribution {
             return;
         }
         // As many as an equal share would have, since devices are faster with more; but no more than it can do soon.
-        let soon = shared.speed.unwrap_or(1) * TRIAL.as_secs() / 1000;
+        let soon = shared.speed.told().unwrap_or(1) * TRIAL.as_secs() / 1000;
         let count = equal.min(soon).max(1);
         let params = &shared.lineage.state.params;
         let positions = std::iter::once(0..count).collect();
@@ -220,7 +216,7 @@ impl Contribution {
     ) -> Option<Made> {
         let asked = shared.device.done(shared.now, given.compute);
         if asked == Some(Asked::Trial) && is_usable(&given, shared.manifest.layout.len) {
-            shared.speed = Some(speed_of(given.weight.into(), given.compute) as u64);
+            shared.speed.tried(given.weight.into(), given.compute);
         }
         let Some(asked) = asked.filter(|asked| *asked != Asked::Trial) else {
             return self.no_use(given, allotment, shared);
@@ -320,7 +316,8 @@ fn accept(round: Round, given: Made, allotment: &Allotment, shared: &mut Shared)
         let place = shared.head().position(shared.me());
         let share = place.map_or(0, |place| allotment.len(place));
         made.weight = made.weight.min(share.min(u64::from(u32::MAX)) as u32);
-        measure_speed(&mut shared.speed, made.weight.into(), made.compute);
+        let equal = shared.head().equal_share(&shared.manifest);
+        shared.speed.saw(made.weight.into(), made.compute, equal);
     } else {
         shared.tell(Event::NotFinite { round });
         made.gradient = vec![0.0; shared.manifest.layout.len].into();
@@ -338,21 +335,6 @@ fn accept(round: Round, given: Made, allotment: &Allotment, shared: &mut Shared)
 fn is_usable(given: &Made, elements: usize) -> bool {
     let summable = given.loss.is_finite() && are_summable(&given.gradient);
     given.weight > 0 && given.gradient.len() == elements && summable
-}
-
-/// Samples per 1,000 seconds, at least 1.
-fn speed_of(samples: f64, took: Duration) -> f64 {
-    let seconds = took.as_secs_f64().max(1e-6);
-    (samples * 1000.0 / seconds).clamp(1.0, MAX_SPEED as f64)
-}
-
-pub(crate) fn measure_speed(speed: &mut Option<u64>, samples: f64, took: Duration) {
-    let now = speed_of(samples, took);
-    // A quarter of each new measurement: shares follow a change within a few rounds but not each hiccup.
-    let smooth = speed.map_or(now, |old| 0.75 * old as f64 + 0.25 * now);
-    // But others wait for who promises far more than it does.
-    let overstated = now < smooth / 2.0 && took > NOTICEABLE;
-    *speed = Some(if overstated { now } else { smooth } as u64);
 }
 
 /// Whether every element is finite, and so small that the sum of all members' is too ([`Codec::LARGEST`]). Without a branch

@@ -3,6 +3,7 @@
 use crate::access::invitation::Revocation;
 use crate::base::id::{Contact, Digest, PeerId, Round};
 use crate::ledger::Record;
+use crate::ledger::aside::Aside;
 use crate::ledger::local::LocalRound;
 use crate::ledger::pace::Turn;
 use crate::ledger::saved::Saved;
@@ -220,6 +221,8 @@ pub enum Event {
     },
     /// The run goes on in another way.
     Pace(Turn),
+    /// The run is slower with a member, which stands aside from here on.
+    Aside(Aside),
     /// Where the model is split: a member goes from one span to another, or spans have other steps from some round on.
     Shift(Shift),
     /// The run waits for members that keep these parts of the moments: after so long they begin anew with moments of zero.

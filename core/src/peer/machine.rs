@@ -9,7 +9,6 @@ mod unwrapping;
 use crate::access::invitation::Role;
 use crate::base::id::{Contact, Digest, PeerId};
 use crate::base::time::Time;
-use crate::ledger::check::MAX_SPEED;
 use crate::ledger::{self, Founder, Head};
 use crate::peer::barren::Barren;
 use crate::peer::handover;
@@ -160,7 +159,7 @@ impl Peer {
             Input::LinkDown { peer } => shared.links.down(*peer, shared.now),
             Input::DialFailed { peer, .. } => shared.links.failed(*peer, shared.now),
             Input::Warm { speed } => {
-                shared.speed.get_or_insert((*speed).clamp(1, MAX_SPEED));
+                shared.speed.warm(*speed);
             }
             Input::Line { bytes_per_s } => {
                 shared.keeping.line = u32::try_from(*bytes_per_s / 1000).unwrap_or(u32::MAX);
@@ -324,6 +323,7 @@ impl Peer {
             Err(sponsor) => {
                 let reason = match shared.head().position(shared.me()) {
                     Some(_) => OutcastReason::NoMember,
+                    None if stands_aside(shared) => OutcastReason::StandsAside,
                     None => OutcastReason::NotAMember,
                 };
                 self.join_again(Outcast::new(reason, None), sponsor)
@@ -475,6 +475,12 @@ impl Peer {
         matches!(&self.phase, Phase::Newcomer(newcomer) if newcomer.whole)
     }
 
+    /// Whether a newcomer follows somebody.
+    #[cfg(feature = "sim")]
+    pub(crate) fn follows(&self) -> bool {
+        matches!(&self.phase, Phase::Newcomer(newcomer) if newcomer.is_following())
+    }
+
     /// Has this peer alone make a mistake from here on.
     #[cfg(feature = "sim")]
     pub fn plant(&mut self, bug: crate::base::planted::Bug) {
@@ -496,4 +502,10 @@ impl Peer {
         let shared = &mut self.shared;
         shared.lineage.state.kept.flip(&shared.manifest, element, bit)
     }
+}
+
+/// Whether this peer stands aside since the last round.
+fn stands_aside(shared: &Shared) -> bool {
+    let mut aside = shared.head().asides.since(shared.head().round);
+    aside.any(|aside| aside.peer == shared.me())
 }

@@ -19,6 +19,7 @@ pub(crate) mod newcomer;
 pub(crate) mod next;
 pub mod reason;
 pub(crate) mod shared;
+pub(crate) mod speed;
 pub(crate) mod sponsor;
 
 pub use interface::{Commit, Event, Exit, Input, Lane, Output};

@@ -310,6 +310,12 @@ impl Newcomer {
         self.catchup.bytes() + barred + full + self.refused.len() * size_of::<(PeerId, Option<Standing>)>()
     }
 
+    /// Whether it follows somebody.
+    #[cfg(feature = "sim")]
+    pub fn is_following(&self) -> bool {
+        self.following
+    }
+
     fn follows(&self, peer: PeerId) -> bool {
         self.sponsor == Some(peer) && self.following
     }
@@ -589,7 +595,7 @@ impl Newcomer {
         let free = shared.device.asked.is_none();
         let may = shared.settings.role() > Role::Watch;
         let able = may && free && self.synced && self.following && !shared.leaving && again;
-        let (Some(speed), true) = (shared.speed, able) else {
+        let (Some(speed), true) = (shared.speed.told(), able) else {
             return;
         };
         self.ready.get_or_insert(round);

@@ -10,6 +10,8 @@ pub enum Change {
     Joined,
     /// It said that it leaves.
     Left,
+    /// It stands aside: it holds the state, and is tried again.
+    StandsAside,
     /// It is silent.
     Failed,
     /// It answers but cannot stay.
@@ -23,6 +25,8 @@ pub enum Reason {
     CaughtUp,
     /// It said that it leaves.
     Goodbye,
+    /// The run would be slower with it. It follows a member, and is tried again.
+    StandsAside,
     /// The ticket that it came by was revoked.
     Revoked,
     /// It did not answer, or not deliver.
@@ -59,6 +63,7 @@ impl Reason {
         match self {
             Self::CaughtUp => Change::Joined,
             Self::Goodbye => Change::Left,
+            Self::StandsAside => Change::StandsAside,
             Self::Revoked | Self::TooSlow | Self::Diverged => Change::Evicted,
             Self::Silent
             | Self::Mute
@@ -80,6 +85,7 @@ impl fmt::Display for Reason {
         f.write_str(match self {
             Self::CaughtUp => "caught up",
             Self::Goodbye => "said goodbye",
+            Self::StandsAside => "stands aside",
             Self::Revoked => "its ticket was revoked",
             Self::Silent => "silent",
             Self::TooSlow => "too slow",
@@ -103,6 +109,8 @@ impl fmt::Display for Reason {
 pub enum OutcastReason {
     /// The round after the head is not one of its.
     NotAMember,
+    /// The run would be slower with it: it follows a member, and is tried again.
+    StandsAside,
     /// No full member is left, and this peer is none.
     NoMember,
     /// The next attempt is without it.
@@ -129,6 +137,7 @@ impl fmt::Display for OutcastReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NotAMember | Self::Excluded => "the others have gone on without this peer. It joins them again by itself",
+            Self::StandsAside => "the run would be slower with this peer, so it stands aside and is tried again later",
             Self::NoMember => "no full member is there. This peer waits for one",
             Self::Suspected | Self::Decided => {
                 "the others have lost contact with this peer: perhaps this machine slept, or was too slow. It joins them again by \

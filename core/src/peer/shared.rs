@@ -18,6 +18,7 @@ use crate::peer::device::Device;
 use crate::peer::interface::{Event, Lane, Output};
 use crate::peer::keeping::{self, Keeping};
 use crate::peer::reason::Reason;
+use crate::peer::speed::Speed;
 use crate::reach::allowance::Allowance;
 use crate::reach::detector::Detector;
 use crate::reach::links::Links;
@@ -71,8 +72,8 @@ pub(crate) struct Shared {
     pub revocations: Vec<Revocation>,
     /// Who is not let in any more since the last round: its link is cut after the next.
     pub ousted: Vec<PeerId>,
-    /// Measured speed in samples per 1,000 seconds.
-    pub speed: Option<u64>,
+    /// How fast its device is.
+    pub speed: Speed,
     pub leaving: bool,
     /// Who said that it has finished: nobody needs to wait for it at the end.
     pub ended: BTreeSet<PeerId>,
@@ -81,6 +82,8 @@ pub(crate) struct Shared {
     pub committed_at: Time,
     /// How long the exchange of the last round took; zero if it had none, or it failed at first.
     pub exchange: Duration,
+    /// How long the last round took; zero if it took no part in it.
+    pub round_took: Duration,
     /// When the round before this one began.
     pub began_before: Time,
     /// Whether it goes on from a checkpoint, and has met nobody since: it does not know whom it has trained with after
@@ -133,12 +136,13 @@ impl Shared {
             detector: Detector::default(),
             device: Device::default(),
             feedback: Feedback::default(),
-            speed: None,
+            speed: Speed::default(),
             leaving: false,
             ended: BTreeSet::new(),
             barren: Barren::default(),
             committed_at: now,
             exchange: Duration::ZERO,
+            round_took: Duration::ZERO,
             began_before: now,
             forgetful: false,
             left: VecDeque::new(),
@@ -220,7 +224,7 @@ impl Shared {
         let founder = Founder {
             member: Member {
                 keeper,
-                ..Member::new(&self.settings, self.speed)
+                ..Member::new(&self.settings, self.speed.told())
             },
             at: self.settings.started.wrapping_add(self.now.0),
         };

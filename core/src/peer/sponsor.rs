@@ -48,6 +48,9 @@ const SLOW: u32 = 2;
 /// How long a slow newcomer is waited for in all.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// The same where no newcomer may slow the run down: about what a trial of it may cost.
+const LITTLE_PATIENCE: Duration = Duration::from_secs(2);
+
 /// The attempt in work at a sponsor, as far as its followers need it.
 #[derive(Clone, Copy)]
 pub(crate) struct InWork<'a> {
@@ -296,8 +299,13 @@ impl Sponsor {
     /// in at all otherwise; as a member it will be waited for in every round.
     pub fn waits(&self, view: &View, shared: &Shared) -> bool {
         let (lag, bound) = (lag(shared), prompt(shared));
+        let (head, manifest) = (shared.head(), &shared.manifest);
+        let patience = match manifest.tries_newcomers() {
+            true => LITTLE_PATIENCE,
+            false => PATIENCE,
+        };
         self.followers.iter().any(|(peer, f)| {
-            let slow = f.restarts >= SLOW && f.live && f.waited < PATIENCE;
+            let slow = f.restarts >= SLOW && f.live && f.waited < patience && head.admits(*peer, manifest);
             let is_late = f.behind() + 1 > lag || !f.is_prompt(bound, shared.now);
             slow && is_late && !view.contains(*peer)
         })
@@ -384,7 +392,10 @@ impl Sponsor {
         let may_enter = move |peer: PeerId, f: &Follower| {
             let is_prompt = !trains || f.is_prompt(bound, shared.now);
             let is_over = shared.probation.is_over(peer, trains, shared.now);
-            is_prompt && is_over && shared.may_enter(peer, &f.admission, true).is_ok()
+            let admits = !trains
+                || shared.settings.planted(Bug::NameAside)
+                || shared.head().admits(peer, &shared.manifest);
+            is_prompt && is_over && admits && shared.may_enter(peer, &f.admission, true).is_ok()
         };
         let live = self.followers.iter().filter(move |(_, f)| may_name && f.live);
         let ready = live.filter_map(|(peer, f)| Some((*peer, f.ready.as_ref()?, f)));

@@ -169,6 +169,8 @@ pub struct Manifest {
     pub piece: NonZeroU32,
     /// Below this many members the run waits.
     pub min_peers: NonZeroU16,
+    /// Whether a newcomer with which the run would be slower stands aside ([`aside`](crate::aside)).
+    pub stand_aside: bool,
     /// How many members keep the optimizer's vectors of each part of the parameters, as ZeRO-1 has it; none: every member
     /// keeps all.
     pub copies: Option<NonZeroU16>,
@@ -206,7 +208,7 @@ const MARK: &[u8] = b"annrun\0";
 
 impl Manifest {
     /// Version of a manifest's encoding. Another field is another version.
-    pub const VERSION: u8 = 8;
+    pub const VERSION: u8 = 9;
 
     /// A run of one sample with these parameters, for whoever names only what matters to it:
     /// `Manifest { lr: 0.1, ..Manifest::new(layout) }`.
@@ -234,6 +236,7 @@ impl Manifest {
             topology: Some(Topology::Ring),
             piece: Self::PIECE,
             min_peers: NonZeroU16::MIN,
+            stand_aside: false,
             copies: None,
             split: None,
         }
@@ -248,6 +251,11 @@ impl Manifest {
     /// with the default piece, so that a block with all optimizer slots stays below 1 MiB.
     pub fn block(&self) -> usize {
         4 * self.piece.min(Self::PIECE).get() as usize
+    }
+
+    /// Whether newcomers are tried out: where members keep parts of the state, who keeps some cannot stand aside.
+    pub fn tries_newcomers(&self) -> bool {
+        self.stand_aside && self.copies.is_none() && self.split.is_none()
     }
 
     /// Whether a round of so many members trains, rather than only changing the membership.

@@ -149,7 +149,7 @@ impl World {
                 self.nodes[i].left.extend(here);
                 self.nodes[i].came_from = here;
                 self.ledger.is_gone(self.nodes[i].id);
-                if self.plan.is_calm() {
+                if self.plan.is_calm() && reason != OutcastReason::StandsAside {
                     self.fail(format!(
                         "{} is cast out though nothing went wrong: {reason}",
                         self.nodes[i].name
@@ -175,6 +175,7 @@ impl World {
             }
             Event::WentBack { .. } => self.stats.backs += 1,
             Event::Shift(_) => self.stats.shifts += 1,
+            Event::Aside(_) => self.stats.asides += 1,
             Event::Outlawed { peer, .. } if !self.is_liar(peer) => {
                 let (me, it) = (&self.nodes[i].name, self.name(peer));
                 self.fail(format!("{me} cuts {it} off, though nobody lies"));
@@ -273,6 +274,7 @@ impl World {
         }
         self.stats.retried += u64::from(commit.record.attempt > 0);
         self.check_pace(i, &commit);
+        self.check_gain(i, &commit);
         self.nodes[i].commits += 1;
         self.nodes[i].has_entered = false;
         self.save(i, &commit);
@@ -293,6 +295,11 @@ impl World {
             self.nodes[i].stands = stands(peer);
             return;
         }
+        // Others have to go on without it, or are trying somebody else out.
+        let waits_at = match peer.follows() && !peer.head().admits(node.id, peer.manifest()) {
+            true => self.now,
+            false => node.waits_at,
+        };
         let buffered = peer.buffered_bytes();
         if buffered > MOST_VECTORS * vector + MOST_BOOKS {
             return self.fail(format!("{} has buffered {buffered} bytes", node.name));
@@ -326,6 +333,7 @@ impl World {
         {
             return self.fail(format!("{} after round {}: {why}", node.name, peer.head().round));
         }
+        self.nodes[i].waits_at = waits_at;
         self.nodes[i].stands = stands;
         self.nodes[i].was_member |= member;
         self.nodes[i].misled &= !sound;
@@ -378,9 +386,10 @@ impl World {
 
     /// Longest round of this world, in microseconds: the slowest peer alone.
     pub(super) fn longest_round_us(&self) -> f64 {
+        let rate = self.plan.rate_bytes_per_s / self.plan.slow_line;
         let n = self.plan.peers.len() as f64;
         let vector = 4.0 * self.plan.manifest.layout.len as f64 + 4000.0;
-        let hop_us = 4.7 * self.plan.latency_us + vector / (0.5 * self.plan.rate_bytes_per_s) * 1e6;
+        let hop_us = 4.7 * self.plan.latency_us + vector / (0.5 * rate) * 1e6;
         3.0 * n * self.plan.round_us + 24.0 * hop_us + 2e6
     }
 
@@ -424,7 +433,10 @@ impl World {
         let patience = PATIENCE_US + (10.0 * round_us) as u64;
         for node in self.nodes.iter().filter(|n| !n.is_liar()) {
             let joins = node.peer.as_ref().is_some_and(|p| stands(p).is_none());
-            let since = healed_at.max(node.last_commit_at).max(self.probation_until(node));
+            let since = healed_at
+                .max(node.last_commit_at)
+                .max(node.waits_at)
+                .max(self.probation_until(node));
             if joins && self.now > since + patience {
                 return self.fail(format!("{} is still no member: {}", node.name, self.situation()));
             }

@@ -94,6 +94,8 @@ pub struct Stats {
     pub backs: u64,
     /// Members that were to go to another span, as often as a member saw it.
     pub shifts: u64,
+    /// Members that were seen to stand aside.
+    pub asides: u64,
     /// Passes through spans of another cut than the founder's.
     pub recut: u64,
     /// Times that a device took in a span's weights before there was anything to compute.
@@ -149,6 +151,7 @@ impl Stats {
         self.inner += other.inner;
         self.backs += other.backs;
         self.shifts += other.shifts;
+        self.asides += other.asides;
         self.recut += other.recut;
         self.ahead += other.ahead;
         self.joins += other.joins;

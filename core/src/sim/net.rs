@@ -45,6 +45,7 @@ pub(super) struct Net {
     links: Vec<Link>,
     latency_us: f64,
     rate_bytes_per_s: f64,
+    slow_line: f64,
     seed: u64,
 }
 
@@ -55,6 +56,7 @@ impl Net {
             links,
             latency_us: plan.latency_us,
             rate_bytes_per_s: plan.rate_bytes_per_s,
+            slow_line: plan.slow_line,
             seed,
         };
         for low in 0..MOST_PEERS {
@@ -69,6 +71,11 @@ impl Net {
     fn draw(&mut self, low: usize, high: usize) {
         let mut rng = Rng::new(mix(self.seed ^ (low * MOST_PEERS + high) as u64));
         let (latency_us, rate) = (self.latency_us, self.rate_bytes_per_s);
+        let rate = if low == 1 || high == 1 {
+            rate / self.slow_line
+        } else {
+            rate
+        };
         let base = rng.octaves(0.3, 3.0) * latency_us;
         for way in &mut self.link(low, high).ways {
             way.latency_us = (base * rng.octaves(0.8, 1.25)) as u64 + 1;

@@ -71,6 +71,8 @@ pub(super) struct Node {
     /// The parts that it has when it is done, where a model is split, and their digests.
     pub kept: Vec<(u16, u64)>,
     pub last_commit_at: u64,
+    /// When it last had to wait for a trial.
+    pub waits_at: u64,
     pub sponsor: Option<usize>,
     /// The honest were done when it came, and there was nobody but a liar to join.
     pub is_late: bool,
@@ -125,6 +127,7 @@ impl Node {
             commits: 0,
             kept: Vec::new(),
             last_commit_at: now,
+            waits_at: 0,
             sponsor: None,
             is_late: false,
             speed: plan.speed,

@@ -35,6 +35,8 @@ const PACE: u64 = 0x7061_6365;
 const MOMENTS: u64 = 0x6d6f_6d65;
 /// Sets the draw of keepers apart from the others.
 const KEEPERS: u64 = 0x6b65_6570;
+/// Sets the draw of who stands aside apart from the others.
+const ASIDE: u64 = 0x6173_6964;
 /// Sets the draw of spans apart from the others.
 const SPLITS: u64 = 0x7370_6c69;
 
@@ -93,6 +95,8 @@ pub struct Plan {
     pub latency_us: f64,
     /// Typical rate of a link.
     pub rate_bytes_per_s: f64,
+    /// How many times as slow the line of the second peer is.
+    pub slow_line: f64,
     /// A silent link is given up after this long, in microseconds.
     pub idle_us: u64,
     /// Share of a compute time that is random.
@@ -156,6 +160,7 @@ impl Plan {
         if plan.manifest.codec == Codec::Sign && plan.manifest.local.is_none() {
             plan.manifest.codec = Codec::Int4;
         }
+        draw_aside(&mut Rng::new(mix(seed ^ ASIDE)), &mut plan);
         // Who leaves needs others that keep what it does.
         let leave = |(kind, _): &(Kind, f64)| *kind == Kind::Leave;
         let few = !plan.faults.is_empty() && !plan.faults.iter().any(leave);
@@ -239,6 +244,7 @@ impl Plan {
                 Weather::Haze => rng.octaves(50_000.0, 300_000.0),
             },
             rate_bytes_per_s: rng.octaves(2e4, 2e7),
+            slow_line: 1.0,
             idle_us: rng.between(3_000_000, 10_000_000),
             // Where nothing goes wrong a device's times stay within a factor of two, as its members expect.
             jitter: rng.unit() * if faults.is_empty() { 0.3 } else { 0.5 },
@@ -449,6 +455,19 @@ fn draw_moments(rng: &mut Rng, manifest: &mut Manifest) {
     manifest.layout.len = end;
     let blocks = rng.between(1, 2) as usize;
     manifest.piece = NonZeroU32::new((blocks * manifest.moments.grain()) as u32).expect("from 1 on");
+}
+
+/// In some worlds members stand aside with which the run is slower. They are longer: trials take a while.
+fn draw_aside(rng: &mut Rng, plan: &mut Plan) {
+    if !rng.chance(0.4) {
+        return;
+    }
+    plan.manifest.stand_aside = true;
+    if plan.manifest.tries_newcomers() && plan.faults.is_empty() {
+        let target = plan.manifest.target.get() * rng.between(2, 6);
+        plan.manifest.target = NonZeroU64::new(target).expect("no less than before");
+        plan.slow_line = [1.0, 1.0, 4.0, 20.0, 100.0][rng.index(5)];
+    }
 }
 
 /// In some worlds members keep parts of the moments, of longer vectors.

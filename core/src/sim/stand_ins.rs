@@ -20,6 +20,7 @@ impl Header {
             speed: 1,
             compute_us: 1,
             exchange_us: 0,
+            round_us: 0,
             digest: Digest([0; 32]),
             ahead: false,
             anew: false,

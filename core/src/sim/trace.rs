@@ -21,7 +21,7 @@ pub(super) fn plan(plan: &Plan) -> String {
         .map(|(kind, weight)| format!("{kind} {weight:.1}"))
         .collect();
     format!(
-        "{} peers, {} elements, pieces of {}, batch {}, target {}, min_peers {}, copies {:?}, {:?}, {}, {}, local {:?}, overlap {}, clip {:?}, rounds of {:.2} s, \
+        "{} peers, {} elements, pieces of {}, batch {}, target {}, min_peers {}, stand_aside {} {:.0}, copies {:?}, {:?}, {}, {}, local {:?}, overlap {}, clip {:?}, rounds of {:.2} s, \
          latency {:.1} ms, {:.0} kB/s, idle {:.1} s, jitter {:.2}, frames {}, {} deaths, a fault every {:.2} s of [{}]",
         plan.peers.len(),
         m.layout.len,
@@ -29,6 +29,8 @@ pub(super) fn plan(plan: &Plan) -> String {
         m.batch,
         m.target,
         m.min_peers,
+        m.stand_aside,
+        plan.slow_line,
         m.copies,
         m.codec,
         m.topology
@@ -209,6 +211,7 @@ fn event(world: &World, i: usize, event: &Event) {
             format!("WENT BACK from round {from} to {to}: {samples} samples again")
         }
         Event::Waiting { members } => format!("waits with {members} members"),
+        Event::Aside(aside) => format!("sees {} stand aside: {aside:?}", world.name(aside.peer)),
         Event::Pace(turn) => format!("goes on with {turn:?}"),
         Event::Shift(shift) => match &shift.goal {
             Goal::Move(goes) => format!("sees {} go {shift:?}", world.name(goes.peer)),

@@ -89,12 +89,13 @@ impl Twist<'_> {
     }
 
     fn header(&mut self, header: &mut Header) {
-        match self.rng.below(11) {
+        match self.rng.below(12) {
             0 => header.peer = self.anybody(),
             1 => header.weight = self.number(header.weight.into()) as u32,
             2 => header.loss = self.float(),
             3 => header.speed = self.number(header.speed),
             4 => header.compute_us = self.number(header.compute_us),
+            10 => header.round_us = self.number(header.round_us),
             5 => header.digest = self.digest(header.digest),
             6 => header.leaving ^= true,
             7 => header.anew ^= true,

@@ -161,6 +161,8 @@ pub struct World {
     /// Nobody holds a whole state, there are fewer peers than the run asks for and none that more could join, or
     /// nothing more is demanded.
     pub(super) hopeless: bool,
+    /// The founder's rounds, as long as members are the same.
+    pub(super) stays: Vec<Stay>,
     /// Somebody gave up when nobody held a whole state.
     pub(super) was_lost: bool,
     pub(super) stats: Stats,
@@ -224,6 +226,7 @@ impl World {
             healed: false,
             apart: false,
             hopeless: false,
+            stays: Vec::new(),
             was_lost: false,
             stats: Stats::default(),
             failure: None,
@@ -302,5 +305,21 @@ impl World {
 
     pub(super) fn names(&self, nodes: &[usize]) -> Vec<&str> {
         nodes.iter().map(|i| self.nodes[*i].name.as_str()).collect()
+    }
+}
+
+/// Rounds with the same members.
+#[derive(Debug)]
+pub(super) struct Stay {
+    pub members: Vec<PeerId>,
+    pub since: u64,
+    pub until: u64,
+    pub samples: u64,
+    pub rounds: u32,
+}
+
+impl Stay {
+    pub fn rate(&self) -> f64 {
+        self.samples as f64 * 1e6 / (self.until - self.since).max(1) as f64
     }
 }

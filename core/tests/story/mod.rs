@@ -34,6 +34,8 @@ pub struct Story {
     pub compute_us: BTreeMap<PeerId, u64>,
     /// Samples per second of those whose time depends on their share.
     pub pace: BTreeMap<PeerId, f64>,
+    /// What theirs takes for any share, in microseconds.
+    pub launch_us: BTreeMap<PeerId, u64>,
     /// What the device is said to do, in samples per 1,000 seconds; usually its pace, or 1000.
     pub warm: BTreeMap<PeerId, u64>,
     /// What a sample's gradient is made of, if it is not 0.25.
@@ -128,6 +130,7 @@ impl Story {
             peers: BTreeMap::new(),
             compute_us: BTreeMap::new(),
             pace: BTreeMap::new(),
+            launch_us: BTreeMap::new(),
             warm: BTreeMap::new(),
             gradient: BTreeMap::new(),
             optimum: None,
@@ -283,7 +286,8 @@ impl Story {
                     let weight = shuffle::count(&positions) as u32;
                     // All say that they took as long as the slowest, so that all get the same share; but those that have a pace.
                     let slowest = *self.compute_us.values().max().expect("of this one");
-                    let paced = |pace: &f64| (f64::from(weight) / pace * 1e6) as u64;
+                    let launch = self.launch_us.get(&who).copied().unwrap_or(0);
+                    let paced = |pace: &f64| launch + (f64::from(weight) / pace * 1e6) as u64;
                     let paced = self.pace.get(&who).map(paced);
                     match (self.gradient.get(&who), self.optimum) {
                         (None, Some(optimum)) => self.descend(who, &mut buffer, (optimum, weight), local),

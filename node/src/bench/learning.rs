@@ -165,6 +165,7 @@ impl Members {
                 speed: 1000,
                 compute_us: 1,
                 exchange_us: 0,
+                round_us: 0,
                 digest: Digest([0; 32]),
                 ahead: weight > 0
                     && !head.ahead.is_empty()

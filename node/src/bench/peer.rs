@@ -373,6 +373,7 @@ impl<S: FnMut(PeerMessage)> Host for BenchHost<'_, S> {
             | Event::Lost { .. }
             | Event::Syncing { .. }
             | Event::Pace(_)
+            | Event::Aside(_)
             | Event::Shift(_)
             | Event::Waiting { .. } => {}
         }

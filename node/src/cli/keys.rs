@@ -131,6 +131,11 @@ pub const KEYS: &[Key] = &[
     ),
     key("min_peers", "N", "wait while there are fewer members", "1"),
     key(
+        "stand_aside",
+        "on|off",
+        "a member with which the run would be slower stands aside: it holds the state, and is tried again (default on)",
+    ),
+    key(
         "seed",
         "N",
         "seed of the initial parameters and of the order of samples",

@@ -40,6 +40,7 @@ pub fn headline(event: &Event, name: impl Fn(&str) -> String) -> Option<Headline
         } => {
             let (sign, color, verb) = match change {
                 Change::Joined => ("+", Color::Green, "joined"),
+                Change::Aside => ("-", Color::Yellow, "stands aside"),
                 Change::Left => ("-", Color::Dim, "left"),
                 Change::Failed => ("x", Color::Red, "failed"),
                 Change::Evicted => ("x", Color::Red, "was put out"),

@@ -239,6 +239,13 @@ impl Reader<'_> {
                 run.min_peers = number(text)?;
                 at_most(run.min_peers.get().into(), MAX_PEERS as u64)?;
             }
+            "stand_aside" => {
+                run.stand_aside = match text {
+                    "on" => true,
+                    "off" => false,
+                    _ => return Err(words()),
+                }
+            }
             "seed" => run.seed = number(text)?,
             "eval_every" => self.settings.eval_every = number(text)?,
             "checkpoint_every" => self.settings.checkpoint_every = number(text)?,

@@ -255,7 +255,13 @@ fn the_documentation_lists_just_these_fields() {
     assert_eq!(documented, written);
 
     let text = include_str!("../../../docs/events.md");
-    for change in [Change::Joined, Change::Left, Change::Failed, Change::Evicted] {
+    for change in [
+        Change::Joined,
+        Change::Aside,
+        Change::Left,
+        Change::Failed,
+        Change::Evicted,
+    ] {
         let word = serde_json::to_value(change).unwrap();
         assert!(text.contains(&format!("`{}`", word.as_str().unwrap())));
     }

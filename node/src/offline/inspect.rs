@@ -2,6 +2,7 @@
 //!
 //! It only reads, also while a process trains there. It must not know how any of it came about.
 
+use crate::participant::event_translator::standing_aside;
 use crate::store::evals::{self, Evaluated};
 use crate::store::ledger_file::{Entry, advance};
 use crate::store::run_dir::{CheckpointError, CheckpointFile, RunDir};
@@ -82,6 +83,9 @@ pub struct Change {
     pub peer: String,
     /// How.
     pub how: How,
+    /// Why, of one that stands aside.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub why: String,
 }
 
 /// How a member came or went.
@@ -92,6 +96,8 @@ pub enum How {
     Present,
     /// It caught up and entered.
     Joined,
+    /// The run would be slower with it, and it stands aside.
+    Aside,
     /// It said so and left.
     Left,
     /// It did not answer.
@@ -296,6 +302,7 @@ fn change(round: Round, peer: PeerId, how: How) -> Change {
         round,
         peer: peer.to_hex(),
         how,
+        why: String::new(),
     }
 }
 
@@ -304,8 +311,14 @@ fn changes_of(before: &Head, after: &Head, record: &Record) -> Vec<Change> {
     for member in before.members.iter().filter(|m| after.position(m.peer).is_none()) {
         // Who contributes stays, unless it says that it leaves.
         let contributed = record.headers.iter().any(|h| h.peer == member.peer);
-        let how = if contributed { How::Left } else { How::Failed };
-        changes.push(change(record.round, member.peer, how));
+        let mut aside = after.aside_since(record.round);
+        let (how, why) = match aside.find(|aside| aside.peer == member.peer) {
+            Some(aside) => (How::Aside, standing_aside(aside)),
+            None if contributed => (How::Left, String::new()),
+            None => (How::Failed, String::new()),
+        };
+        let change = change(record.round, member.peer, how);
+        changes.push(Change { why, ..change });
     }
     for member in after.members.iter().filter(|m| before.position(m.peer).is_none()) {
         changes.push(change(record.round, member.peer, How::Joined));
@@ -392,9 +405,11 @@ impl fmt::Display for Summary {
             let how = format!("{:?}", change.how).to_lowercase();
             writeln!(
                 f,
-                "  after round {:>8}  {}  {how}",
+                "  after round {:>8}  {}  {how}{}{}",
                 change.round,
-                short(&change.peer)
+                short(&change.peer),
+                if change.why.is_empty() { "" } else { ": " },
+                change.why
             )?;
         }
         match self.cut[..] {

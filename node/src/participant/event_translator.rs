@@ -4,11 +4,12 @@ use crate::events::{self, Event};
 use crate::net::link::Link;
 use crate::participant::driver::{Driver, Traffic};
 use annulus_core::Peer;
+use annulus_core::aside::Aside;
 use annulus_core::invitation::Role;
 use annulus_core::ledger::Head;
 use annulus_core::pace::Turn;
 use annulus_core::parts::Parts;
-use annulus_core::peer::{Change, Commit, Event as PeerEvent};
+use annulus_core::peer::{Change, Commit, Event as PeerEvent, OutcastReason};
 use annulus_core::shifts::{Goal, Shift};
 use std::num::NonZeroU16;
 use std::time::Duration;
@@ -39,8 +40,16 @@ impl EventTranslator {
             PeerEvent::Committed(commit) => {
                 vec![Event::Round(self.round(commit, peer, driver.traffic()))]
             }
+            // Why was told before.
+            PeerEvent::Outcast {
+                reason: OutcastReason::StandsAside,
+                ..
+            } => Vec::new(),
+            PeerEvent::Aside(aside) => stands_aside(aside, peer, round),
             PeerEvent::Member { peer, change, reason } => {
                 let change = match change {
+                    // Why was told before.
+                    Change::StandsAside => return Vec::new(),
                     Change::Joined => events::Change::Joined,
                     Change::Left => events::Change::Left,
                     Change::Failed => events::Change::Failed,
@@ -218,6 +227,36 @@ fn shift(shift: &Shift, head: &Head) -> Event {
 }
 
 /// What has changed, with why in one line.
+/// What is told of a member with which the run is slower: to itself too that it waits.
+fn stands_aside(aside: &Aside, me: &Peer, round: u64) -> Vec<Event> {
+    let reason = standing_aside(aside);
+    let waits = (aside.peer == me.me()).then(|| Event::Waiting {
+        why: format!("standing aside: {reason}"),
+    });
+    let member = Event::Member {
+        peer: aside.peer.to_hex(),
+        change: events::Change::Aside,
+        round,
+        reason,
+    };
+    [member].into_iter().chain(waits).collect()
+}
+
+/// Why a peer stands aside, and for how long.
+pub fn standing_aside(aside: &Aside) -> String {
+    let a_second = |rate: u64| match rate as f64 / 1000.0 {
+        few if few < 10.0 => format!("{few:.1}"),
+        many => format!("{many:.0}"),
+    };
+    let seconds = aside.wait_us.div_ceil(1_000_000);
+    format!(
+        "{}; with it the run counts {} samples/s, without it {}; next trial in {seconds} s",
+        aside.cause,
+        a_second(aside.with),
+        a_second(aside.without)
+    )
+}
+
 fn pace(turn: Turn, head: &Head) -> Event {
     let ms = |us: u64| format!("{} ms", (us as f64 / 1000.0).round());
     let pace = &head.pace;

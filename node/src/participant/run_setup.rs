@@ -439,6 +439,7 @@ pub(crate) fn prepare(
         topology: run.topology.or(copies.map(|_| annulus_core::Topology::Direct)),
         piece: Manifest::PIECE,
         min_peers: run.min_peers,
+        stand_aside: run.stand_aside,
         copies,
         split,
     };

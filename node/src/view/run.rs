@@ -163,7 +163,7 @@ pub struct Totals {
     /// How long it exchanged and waited, in seconds.
     pub reduce_seconds: f64,
     /// Members that came or went, in the order of [`Change`].
-    pub changes: [u64; 4],
+    pub changes: [u64; 5],
     /// Warnings.
     pub warnings: u64,
 }
@@ -306,6 +306,7 @@ impl RunView {
     fn commit(&mut self, round: &Round, now_ms: u64) {
         self.phase = Phase::Training;
         self.computing = None;
+        self.waiting = None;
         for peer in self.peers.values_mut() {
             (peer.member, peer.weight) = (false, 0);
         }

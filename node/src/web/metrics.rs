@@ -38,6 +38,7 @@ pub fn metrics(view: &RunView, now_ms: u64) -> String {
     page.family(CHANGES, "counter", "Members that came or went.");
     for (change, word) in [
         (Change::Joined, "joined"),
+        (Change::Aside, "aside"),
         (Change::Left, "left"),
         (Change::Failed, "failed"),
         (Change::Evicted, "evicted"),

@@ -126,6 +126,11 @@ impl Node {
     pub fn start_as(name: &'static str, dir: String, folder: &Path, args: &[&str]) -> Self {
         let mut command = annulus();
         command.current_dir(folder).args(args);
+        // On one machine small models are no faster with more peers, and those of these stories take part all the same.
+        let is_run = args.first() == Some(&"train") && !args.contains(&"--resume");
+        if is_run && !args.iter().any(|arg| arg.starts_with("stand_aside")) {
+            command.arg("stand_aside=off");
+        }
         Self::spawn(name, dir, command)
     }
 

@@ -8,7 +8,6 @@ use crate::base::planted::Bug;
 use crate::ledger::route::Batch;
 use crate::ledger::{Header, Record};
 use crate::numeric::optim::Step;
-use crate::peer::contribution::measure_speed;
 use crate::peer::device::{Asked, Made};
 use crate::peer::handover;
 use crate::peer::interface::{Event, Output, Pass, SpanDone, SpanWork};
@@ -112,7 +111,8 @@ impl Member {
             }
             let (samples, took) = (flow.samples(), *compute);
             if samples > 0.0 && took > Duration::ZERO {
-                measure_speed(&mut shared.speed, samples, took);
+                // All lanes cost alike, so a member's share says what any would.
+                shared.speed.saw(samples, took, samples);
             }
             let made = Made {
                 gradient: gradient.into(),

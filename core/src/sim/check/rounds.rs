@@ -1,7 +1,8 @@
 //! What must hold of a round as its member commits it: what it took, and from which state.
 
+use crate::base::id::PeerId;
 use crate::peer::interface::Commit;
-use crate::sim::world::World;
+use crate::sim::world::{Stay, World};
 
 impl World {
     /// One of two full members steps no state that is not what it was: nobody else could tell.
@@ -50,7 +51,8 @@ impl World {
         let n = commit.record.headers.len() as f64;
         let vector = 4.0 * self.plan.manifest.layout.len as f64 + 4000.0;
         // The slowest way that can be drawn, there and back for each hop.
-        let hop_us = 3.75 * 1.25 * self.plan.latency_us + vector / (0.5 * self.plan.rate_bytes_per_s) * 1e6;
+        let hop_us = 3.75 * 1.25 * self.plan.latency_us
+            + vector * self.plan.slow_line / (0.5 * self.plan.rate_bytes_per_s) * 1e6;
         // A device that is too slow for its share begins late with the next one.
         let last_at = self.nodes[i].last_commit_at;
         let late_us = |peer| {
@@ -79,4 +81,43 @@ impl World {
             ));
         }
     }
+
+    /// Where nothing goes wrong a member that joins costs at most a tenth of the samples a second, its trials not counted: what
+    /// the founder sees of rounds with the same members is compared with those before somebody came.
+    pub(super) fn check_gain(&mut self, i: usize, commit: &Commit) {
+        let manifest = &self.plan.manifest;
+        if i != 0 || !self.plan.is_calm() || !manifest.tries_newcomers() {
+            return;
+        }
+        let members: Vec<PeerId> = commit.record.headers.iter().map(|h| h.peer).collect();
+        let now = self.now;
+        if self.stays.last().is_none_or(|stay| stay.members != members) {
+            let (samples, rounds) = (0, 0);
+            self.stays.push(Stay {
+                members,
+                since: now,
+                until: now,
+                samples,
+                rounds,
+            });
+            return;
+        }
+        let stay = self.stays.last_mut().expect("there is one");
+        (stay.until, stay.rounds) = (now, stay.rounds + 1);
+        stay.samples += commit.record.weight();
+        let [.., before, here] = &self.stays[..] else {
+            return;
+        };
+        let joined = before.members.iter().all(|m| here.members.contains(m));
+        // Devices' times differ by up to a third from one round to the next.
+        let is_slower = here.rate() < 0.7 * before.rate();
+        if joined && before.rounds >= TELLING && here.rounds == LONG && is_slower {
+            let rates = format!("{:.1} samples a second, {:.1} before", here.rate(), before.rate());
+            self.fail(format!("a member is kept with which the run is slower: {rates}"));
+        }
+    }
 }
+
+/// Rounds that say how fast the run is, and such as no trial has.
+const TELLING: u32 = 6;
+const LONG: u32 = 25;

@@ -94,7 +94,10 @@ impl Speaker<'_> {
         let mut rng = self.choice(round ^ u64::from(header.peer.0[0]));
         match rng.below(13) {
             0 => header.speed = [0, 1, MAX_SPEED, MAX_SPEED + 1, u64::MAX][rng.index(5)],
-            1 => header.compute_us = [0, 1, MAX_COMPUTE_US, u64::MAX][rng.index(4)],
+            1 => {
+                let mut time = || [0, 1, MAX_COMPUTE_US, u64::MAX][rng.index(4)];
+                (header.compute_us, header.round_us) = (time(), time());
+            }
             2 => header.loss = [f32::NAN, f32::INFINITY, -1e30, 0.0][rng.index(4)],
             3 => header.weight += 1 + rng.below(5) as u32,
             4 => header.weight = header.weight.saturating_sub(1),

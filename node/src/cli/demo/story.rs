@@ -46,6 +46,7 @@ impl Play for Observed {
                     "batch=96",
                     "min_peers=2",
                     "topology=ring",
+                    "stand_aside=off",
                 ];
                 let rounds = format!("rounds={}", self.rounds);
                 let args = [&["train", "--task", self.task], &run[..], &[&rounds]].concat();

@@ -46,6 +46,7 @@ fn headers(head: &Head, manifest: &Manifest, digest: Digest) -> Vec<Header> {
         speed: member.speed,
         compute_us: 1,
         exchange_us: 0,
+        round_us: 0,
         digest,
         ready: Vec::new(),
         ahead: false,
