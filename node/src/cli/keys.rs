@@ -133,7 +133,8 @@ pub const KEYS: &[Key] = &[
     key(
         "stand_aside",
         "on|off",
-        "a member with which the run would be slower stands aside: it holds the state, and is tried again (default on)",
+        "a member that would slow the run down stands aside: it keeps the state, and is tried again",
+        "on",
     ),
     key(
         "seed",
