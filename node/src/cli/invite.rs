@@ -1,7 +1,7 @@
 //! `annulus invite`: a ticket for somebody else, made from that of a run's folder.
 
 use super::error::Error;
-use super::output::unix_ms;
+use super::output::{self, unix_ms};
 use crate::net::ticket::Ticket;
 use crate::participant::right::Right;
 use annulus_core::invitation::{MAX_USES, Role};
@@ -38,7 +38,7 @@ Examples:
 
 /// Prints a ticket that allows what was asked for.
 pub fn run(args: &Args) -> Result<(), Error> {
-    println!("{}", ticket(args, unix_ms() / 1000)?);
+    output::print(&format!("{}\n", ticket(args, unix_ms() / 1000)?));
     Ok(())
 }
 
@@ -63,7 +63,8 @@ fn ticket(args: &Args, now_s: u64) -> Result<Ticket, Error> {
 
 /// What a folder may do.
 pub(super) fn right_in(dir: &Path) -> Result<Right, Error> {
-    Right::of_folder(dir).ok_or_else(|| {
+    let right = Right::of_folder(dir).map_err(Error::of)?;
+    right.ok_or_else(|| {
         let dir = dir.display();
         Error::failed(format!("{dir} holds no ticket of a run: name a run's folder"))
     })

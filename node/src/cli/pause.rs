@@ -4,8 +4,9 @@ use super::error::Error;
 use super::invite::right_in;
 use super::output;
 use crate::participant::permission;
-use std::io;
-use std::path::PathBuf;
+use crate::store::files::FileError;
+use crate::web::pause::Switch;
+use std::path::{Path, PathBuf};
 
 /// Have the peer of a folder leave the ring until `annulus unpause`.
 ///
@@ -34,11 +35,7 @@ pub struct UnpauseArgs {
 
 /// Pauses.
 pub fn pause(args: &PauseArgs) -> Result<(), Error> {
-    // Another folder would be waited for in vain.
-    right_in(&args.dir)?;
-    let file = permission::file(&args.dir);
-    std::fs::write(&file, "")
-        .map_err(|error| Error::failed(format!("cannot write {}: {error}", file.display())))?;
+    press(&args.dir, true)?;
     output::print(&format!(
         "paused: the peer of {dir} leaves the ring after its round, until `annulus unpause {dir}`\n",
         dir = args.dir.display()
@@ -48,18 +45,23 @@ pub fn pause(args: &PauseArgs) -> Result<(), Error> {
 
 /// Goes on.
 pub fn unpause(args: &UnpauseArgs) -> Result<(), Error> {
-    right_in(&args.dir)?;
-    let file = permission::file(&args.dir);
-    let text = match std::fs::remove_file(&file) {
-        Ok(()) => "goes on",
-        Err(error) if error.kind() == io::ErrorKind::NotFound => "was not paused",
-        Err(error) => {
-            return Err(Error::failed(format!(
-                "cannot remove {}: {error}",
-                file.display()
-            )));
-        }
+    let text = match press(&args.dir, false)? {
+        true => "goes on",
+        false => "was not paused",
     };
     output::print(&format!("the peer of {} {text}\n", args.dir.display()));
     Ok(())
+}
+
+/// Pauses or unpauses the peer of a folder. Returns whether it was paused.
+fn press(dir: &Path, pressed: bool) -> Result<bool, Error> {
+    // Another folder would be waited for in vain.
+    right_in(dir)?;
+    let file = permission::file(dir);
+    let switch = Switch::new(&file);
+    let was = switch.is_pressed();
+    switch
+        .set(pressed)
+        .map_err(|error| Error::of(FileError::new(&file, error)))?;
+    Ok(was)
 }

@@ -2,24 +2,28 @@
 
 use super::error::Error;
 use crate::net::ticket::Ticket;
-use std::fs::File;
+use crate::open;
+use crate::store::files::FileError;
+use std::fmt::Display;
 use std::io::{self, Read};
+use std::path::Path;
 
 /// Longest that is read: no ticket is longer.
 const LIMIT: u64 = 4096;
 
 /// The ticket that an argument means.
 pub fn read(argument: &str) -> Result<String, Error> {
-    let failed = |place: &str, error: io::Error| {
+    let failed = |why: &dyn Display| {
         Error::failed(format!(
-            "cannot read a ticket from {place}: {error}. See `annulus join --help`"
+            "cannot read a ticket: {why}. Name a file that holds one after @, or say - to read it from standard \
+             input"
         ))
     };
     let text = match argument.strip_prefix('@') {
-        Some(path) => File::open(path)
+        Some(path) => open::named(Path::new(path))
             .and_then(text)
-            .map_err(|error| failed(path, error))?,
-        None if argument == "-" => text(io::stdin()).map_err(|error| failed("standard input", error))?,
+            .map_err(|error| failed(&FileError::new(Path::new(path), error)))?,
+        None if argument == "-" => text(io::stdin()).map_err(|error| failed(&error))?,
         None => argument.to_owned(),
     };
     Ok(text.trim().to_owned())

@@ -6,6 +6,7 @@
 //! What is pressed is the file that `annulus pause` leaves and `annulus unpause` takes away. It must know nothing of what
 //! looks at it.
 
+use crate::open;
 use axum::http::{HeaderMap, HeaderName, header::HOST, header::ORIGIN, uri::Authority};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -56,7 +57,7 @@ impl Switch {
     /// If the file cannot be made or removed.
     pub fn set(&self, pressed: bool) -> io::Result<()> {
         if pressed {
-            return std::fs::write(&self.0, "");
+            return open::lock_file(&self.0).map(drop);
         }
         match std::fs::remove_file(&self.0) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -190,6 +191,20 @@ mod tests {
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (theirs, ours) = (stream.local_addr().unwrap(), stream.peer_addr().unwrap());
         (Ends { theirs, ours }, stream, listener)
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_switch_that_is_a_link_empties_no_other_file() {
+        let scratch = crate::testing::Scratch::new();
+        let (file, other) = (scratch.0.join("paused"), scratch.0.join("other"));
+        std::fs::write(&other, "precious").unwrap();
+        std::os::unix::fs::symlink(&other, &file).unwrap();
+        assert!(Switch::new(&file).set(true).is_err());
+        assert_eq!(std::fs::read(&other).unwrap(), b"precious");
+        Switch::new(&file).set(false).unwrap();
+        Switch::new(&file).set(true).unwrap();
+        assert!(Switch::new(&file).is_pressed() && other.exists());
     }
 
     #[test]
