@@ -46,7 +46,7 @@ fn spoilt_images_are_no_more_than_an_error() {
             ("train-labels-idx1-ubyte", second),
         ];
         let files = files.map(|(name, bytes)| (name.to_owned(), bytes.into()));
-        if let Ok(split) = idx::read_folder(&Data::folder_in_memory(files.into())) {
+        if let Ok(split) = idx::read_folder(&Data::folder_in_memory(files.into()), None) {
             assert!(split.train.len() + split.test.len() <= 64);
         }
     }

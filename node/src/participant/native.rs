@@ -40,16 +40,12 @@ mod nearby;
 mod recording;
 mod restoring;
 
-use leaving::end_after;
 use look::{Meeting, is_member_with};
 use nearby::Nearby;
 use restoring::{Disk, Restored};
 
 /// Between two looks at what was left in the folder.
 const LOOK_AT_FOLDER: Duration = Duration::from_secs(1);
-
-/// Exit code of a process that left before its run's end, whether it left in time or had to be ended.
-pub const LEFT: u8 = 75;
 
 /// How long frames that were sent may still travel when a peer goes.
 const DRAIN: Duration = Duration::from_secs(3);
@@ -144,6 +140,7 @@ impl<'a> Participant<'a> {
             last_eval: None,
             refused: None,
             failure: None,
+            saved_at: Instant::now(),
             recorded: None,
         };
         let driver = Driver::new(peer, link, shuffle);
@@ -254,6 +251,8 @@ struct NativeHost<'a> {
     last_eval: Option<(Round, Eval)>,
     refused: Option<WorkerError>,
     failure: Option<Error>,
+    /// When the state was last saved, or this peer began.
+    saved_at: Instant,
     /// The head that the ledger on disk ends with: only its state may be saved.
     recorded: Option<(Round, Digest)>,
 }
@@ -340,7 +339,6 @@ impl Host for NativeHost<'_> {
             }
             Happening::Request => {
                 self.asked_to_leave = true;
-                end_after(self.local.leave_within);
                 self.warn("leaving after this round; once more to leave at once".into());
                 self.feed(Input::Leave, driver);
             }
@@ -409,7 +407,13 @@ impl NativeHost<'_> {
                 self.refused = Some(why);
                 self.feed(input, driver);
             }
-            ComputeResult::Failed(why) => self.fail(why.into(), driver),
+            ComputeResult::Failed(input, why) => {
+                self.fail(why.into(), driver);
+                // The others wait for this peer's part of the round, which is its last.
+                if let Some(input) = input {
+                    self.feed(input, driver);
+                }
+            }
         }
     }
 
