@@ -134,8 +134,9 @@ pub const KEYS: &[Key] = &[
     ),
     local(
         "checkpoint_every",
-        "N",
-        "save every N rounds (default 1000; 0: only at the end)",
+        "N|TIME",
+        "save every N rounds and after ten minutes at the latest, or every TIME, as 90s or 30m (default 1000; 0: only at the \
+         end)",
     ),
     local("keep", "N", "checkpoints to keep (default 3)"),
 ];

@@ -1,8 +1,9 @@
 //! Settings as `KEY=VALUE` words and as TOML: one parser for both. The keys are those of [`super::keys`].
 
 use super::error::Error;
+use super::invite::seconds;
 use super::keys::{KEYS, Key, did_you_mean};
-use crate::options::{Length, NewRun, Schedule, SplitRun, Steps};
+use crate::options::{Every, Length, NewRun, Schedule, SplitRun, Steps};
 use crate::task_factory::TaskFactory;
 use annulus_core::Topology;
 use annulus_core::codec::Codec;
@@ -11,14 +12,15 @@ use serde_json::{Map, Value};
 use std::fmt::{Display, Write as _};
 use std::num::{IntErrorKind, NonZeroU32, ParseIntError};
 use std::str::FromStr;
+use std::time::Duration;
 
 /// Settings taken together.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// Of a new run.
     pub run: NewRun,
-    /// Of this peer: rounds from one checkpoint to the next.
-    pub checkpoint_every: u64,
+    /// Of this peer: when it saves its state.
+    pub checkpoint_every: Every,
     /// Checkpoints to keep.
     pub keep: NonZeroU32,
     /// Rounds from one evaluation to the next.
@@ -66,7 +68,7 @@ pub fn read(
                 task: task.name.to_owned(),
                 ..NewRun::default()
             },
-            checkpoint_every: 1000,
+            checkpoint_every: every_rounds(1000),
             keep: const { NonZeroU32::new(3).unwrap() },
             eval_every: 0,
             of_run: None,
@@ -259,7 +261,15 @@ impl Reader<'_> {
             "min_peers" => run.min_peers = number(key, text)?,
             "seed" => run.seed = number(key, text)?,
             "eval_every" => self.settings.eval_every = number(key, text)?,
-            "checkpoint_every" => self.settings.checkpoint_every = number(key, text)?,
+            "checkpoint_every" => {
+                self.settings.checkpoint_every = match seconds(text) {
+                    Ok(seconds) => Every {
+                        rounds: 0,
+                        time: Some(Duration::from_secs(seconds)),
+                    },
+                    Err(_) => every_rounds(number(key, text)?),
+                }
+            }
             "keep" => self.settings.keep = number(key, text)?,
             name => unreachable!("key {name} is in the table and has no reader"),
         }
@@ -427,6 +437,13 @@ fn typed(name: &str, value: Value, default: &Value) -> Result<Value, Error> {
 
 fn bare(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// Saves every `rounds` rounds, and after ten minutes at the latest. The ten minutes are a guess at how much work a user is
+/// willing to lose.
+fn every_rounds(rounds: u64) -> Every {
+    let time = (rounds > 0).then_some(Duration::from_secs(600));
+    Every { rounds, time }
 }
 
 fn number<N: FromStr<Err = ParseIntError>>(key: &Key, text: &str) -> Result<N, Error> {

@@ -1,7 +1,6 @@
 //! How a native participant ends: what is saved and told, and by when.
 
-use super::{LEFT, NativeHost, end};
-use crate::ending::end_process;
+use super::{NativeHost, end};
 use crate::events::{self, Event};
 use crate::participant::error::Error;
 use crate::participant::workers::WorkerResult;
@@ -82,13 +81,4 @@ impl NativeHost<'_> {
             }
         }
     }
-}
-
-/// Ends the process after so long, whatever it is at then: who asked it to leave will not wait for longer, and what is on the
-/// disk is as whole as after a power cut.
-pub(super) fn end_after(limit: Duration) {
-    std::thread::spawn(move || {
-        std::thread::sleep(limit);
-        end_process(LEFT);
-    });
 }

@@ -3,6 +3,7 @@
 use crate::participant::native::{NativeHost, end};
 use annulus_core::Peer;
 use annulus_core::peer::{Commit, Event as PeerEvent};
+use std::time::{Duration, Instant};
 
 impl NativeHost<'_> {
     /// Keeps who is a member, and where, for the next start.
@@ -28,19 +29,25 @@ impl NativeHost<'_> {
         self.last_loss = commit.record.loss();
         self.checkpoint_writer.append(commit.record, commit.digest);
         self.recorded = Some(end(peer));
-        let due = |every: u64| every > 0 && round.is_multiple_of(every);
-        if due(self.local.checkpoint_every) && is_new {
+        // The members of a split model go back to a round that all of them saved, so they save by rounds.
+        let every = self.local.checkpoint_every;
+        let since = match peer.manifest().split.is_some() && every.rounds > 0 {
+            true => Duration::ZERO,
+            false => self.saved_at.elapsed(),
+        };
+        if every.is_due(round, since) && is_new {
+            self.saved_at = Instant::now();
             let (head, state) = (peer.head(), peer.state());
             if self.checkpoint_writer.save(head, state, commit.digest) {
                 self.disk.saves(peer);
             } else {
-                let every = self.local.checkpoint_every;
-                self.warn(format!(
-                    "the disk is slower than checkpoint_every={every}: this checkpoint is left out"
-                ));
+                self.warn(
+                    "the disk is slower than checkpoint_every asks for: this checkpoint is left out".into(),
+                );
             }
         }
-        if due(self.local.eval_every) && self.workers.evaluates() {
+        let every = self.local.eval_every;
+        if every > 0 && round.is_multiple_of(every) && self.workers.evaluates() {
             self.workers.evaluate(round, &peer.state().params);
         }
     }
