@@ -1,8 +1,8 @@
 //! `annulus completions`: completion scripts.
 
 use super::error::Error;
+use super::output;
 use clap_complete::Shell;
-use std::io::{self, Write};
 
 /// Print a script that completes commands and options in a shell.
 #[derive(Debug, clap::Args)]
@@ -22,9 +22,8 @@ Examples:
 
 /// Prints the shell's script.
 pub fn run(args: Args) -> Result<(), Error> {
-    io::stdout()
-        .write_all(&script(args.shell))
-        .map_err(|e| Error::failed(format!("cannot write the script to standard output: {e}")))
+    output::print(&String::from_utf8_lossy(&script(args.shell)));
+    Ok(())
 }
 
 /// The script of a shell.

@@ -1,7 +1,7 @@
 //! `annulus man`: manual pages, made from the definitions of the commands.
 
 use super::error::Error;
-use std::io;
+use super::output;
 use std::path::PathBuf;
 
 /// Write the manual pages to a folder, or the first of them to standard output.
@@ -30,8 +30,13 @@ pub fn run(args: Args) -> Result<(), Error> {
                     dir.display()
                 ))
             }),
-        None => clap_mangen::Man::new(command)
-            .render(&mut io::stdout())
-            .map_err(|e| Error::failed(format!("cannot write the manual to standard output: {e}"))),
+        None => {
+            let mut page = Vec::new();
+            clap_mangen::Man::new(command)
+                .render(&mut page)
+                .map_err(Error::of)?;
+            output::print(&String::from_utf8_lossy(&page));
+            Ok(())
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::error::Error;
 use super::invite::right_in;
+use super::output;
 use super::ticket;
 use crate::net::ticket::Ticket;
 use crate::participant::right::leave_revocation;
@@ -64,13 +65,13 @@ pub fn run(args: &Args) -> Result<(), Error> {
     while file.exists() && Instant::now() < until {
         sleep(Duration::from_millis(100));
     }
-    match file.exists() {
-        true => println!(
-            "The run has not heard of it yet: it does once the peer of {} takes part as a member again.",
+    output::print(&match file.exists() {
+        true => format!(
+            "The run has not heard of it yet: it does once the peer of {} takes part as a member again.\n",
             args.dir.display()
         ),
-        false => println!("Revoked: the run knows."),
-    }
+        false => "Revoked: the run knows.\n".to_owned(),
+    });
     Ok(())
 }
 

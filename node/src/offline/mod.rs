@@ -28,7 +28,9 @@ mod split_replay;
 /// Tells a person, on standard error, what was passed over on the way to a checkpoint.
 #[cfg(feature = "native")]
 pub(crate) fn warn(warnings: &[String]) {
+    use std::io::Write;
     for warning in warnings {
-        eprintln!("warning: {warning}");
+        // If nobody reads it, nobody is told.
+        let _ = writeln!(std::io::stderr(), "warning: {warning}");
     }
 }
