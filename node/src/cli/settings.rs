@@ -261,15 +261,7 @@ impl Reader<'_> {
             "min_peers" => run.min_peers = number(key, text)?,
             "seed" => run.seed = number(key, text)?,
             "eval_every" => self.settings.eval_every = number(key, text)?,
-            "checkpoint_every" => {
-                self.settings.checkpoint_every = match seconds(text) {
-                    Ok(seconds) => Every {
-                        rounds: 0,
-                        time: Some(Duration::from_secs(seconds)),
-                    },
-                    Err(_) => every_rounds(number(key, text)?),
-                }
-            }
+            "checkpoint_every" => self.settings.checkpoint_every = every(key, text)?,
             "keep" => self.settings.keep = number(key, text)?,
             name => unreachable!("key {name} is in the table and has no reader"),
         }
@@ -437,6 +429,17 @@ fn typed(name: &str, value: Value, default: &Value) -> Result<Value, Error> {
 
 fn bare(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// Every so many rounds, or after some time.
+fn every(key: &Key, text: &str) -> Result<Every, Error> {
+    match seconds(text) {
+        Ok(seconds) => Ok(Every {
+            rounds: 0,
+            time: Some(Duration::from_secs(seconds)),
+        }),
+        Err(_) => Ok(every_rounds(number(key, text)?)),
+    }
 }
 
 /// Saves every `rounds` rounds, and after ten minutes at the latest. The ten minutes are a guess at how much work a user is
