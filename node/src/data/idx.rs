@@ -476,27 +476,6 @@ mod tests {
     }
 
     #[test]
-    fn images_of_another_size_or_that_unpack_to_much_are_refused_before_they_are_unpacked() {
-        let folder = Folder::new("packed");
-        folder.put("labels", &idx(&[5], &[0; 5]));
-        folder.put("images", &idx(&[5, 2, 1], &[]));
-        let told = read_folder(&folder.0, Some((1, 1))).unwrap_err().to_string();
-        assert!(told.contains("2 x 1 pixels, not 1 x 1"), "{told}");
-        // Read to its end it would be found to be damaged.
-        std::fs::remove_file(folder.0.join("images")).unwrap();
-        folder.put("labels", &idx(&[20], &[0; 20]));
-        let mut packed = gzip(&idx(&[20, 1024, 1024], &vec![0; 20 << 20]));
-        packed.truncate(packed.len() - 8);
-        folder.put("images.gz", &packed);
-        assert!(problem(&folder).contains("64 times"));
-        folder.put("images.gz", &gzip(&idx(&[20, 64, 64], &vec![0; 20 << 12])));
-        assert!(
-            read_folder(&folder.0, None).is_ok(),
-            "a small one may be packed well"
-        );
-    }
-
-    #[test]
     fn other_kinds_of_file_are_refused() {
         let folder = Folder::new("kinds");
         folder.put("labels", &idx(&[5], &[0; 5]));
