@@ -243,13 +243,10 @@ pub enum Error {
     NoData(Vec<PathBuf>),
     /// The run's data is not here, and could not be fetched.
     #[error(
-        "the data that this run trains on is not on this machine{}, and it could not be fetched: {why}. Copy it from \
-         the machine that started the run, and name it with --data",
-        looked_at(.looked)
+        "the data that this run trains on is not on this machine, and it could not be fetched: {why}. Copy it from \
+         the machine that started the run, and name it with --data"
     )]
     NotFetched {
-        /// Where it was on this machine before.
-        looked: Vec<PathBuf>,
         /// Why not.
         why: FetchError,
     },

@@ -363,10 +363,6 @@ impl<'a> Starting<'a> {
             ) if self.local.data.is_none() => (error, files),
             (found, _) => return Ok((found?, None)),
         };
-        let looked = match &missing {
-            Error::NoData(looked) => looked.clone(),
-            _ => Vec::new(),
-        };
         let first = match first {
             Some(first) => first.clone(),
             None => self.ask(ticket, known).await.map_err(|_| missing)?.0,
@@ -380,11 +376,7 @@ impl<'a> Starting<'a> {
             self.factories,
             self.sink,
         )
-        .await
-        .map_err(|error| match error {
-            Error::NotFetched { why, .. } => Error::NotFetched { looked, why },
-            error => error,
-        })?;
+        .await?;
         Ok((setup, Some(from)))
     }
 

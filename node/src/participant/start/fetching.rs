@@ -24,10 +24,7 @@ pub(super) async fn fetch_data(
     factories: &[TaskFactory],
     sink: Sink<'_>,
 ) -> Result<(RunSetup, Source), Error> {
-    let failed = |why| Error::NotFetched {
-        looked: Vec::new(),
-        why,
-    };
+    let failed = |why| Error::NotFetched { why };
     let folder = cache::folder().unwrap_or_else(|| local.out.join("data"));
     let place = Place::new(folder, manifest.data);
     let wait = || {
