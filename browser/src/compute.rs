@@ -101,7 +101,7 @@ impl Device {
                     let speed = 1000.0 * samples / (clock() - start).as_secs_f64().max(1e-6);
                     ComputeResult::Made(Input::Warm { speed: speed as u64 })
                 }
-                Err(error) => ComputeResult::Failed(error),
+                Err(error) => ComputeResult::Failed(None, error),
             };
         }
         let parameters = self.parameters;

@@ -179,9 +179,11 @@ fn told(made: Result<JsValue, WorkerError>) -> Result<JsValue, JsValue> {
 fn packed(data: &Data) -> Result<JsValue, DataError> {
     let files = Array::new();
     for file in data.files_used() {
+        let contents = file.contents()?;
+        let all = contents.part(0..contents.len())?;
         files.push(&object(&[
             ("name", file.name().into()),
-            ("bytes", bytes(&file.contents()?).into()),
+            ("bytes", bytes(&all).into()),
         ]));
     }
     Ok(object(&[

@@ -184,9 +184,12 @@ impl<'a> Tab<'a> {
                 self.page.event(&Event::Warning { message });
                 self.feed(input, driver);
             }
-            ComputeResult::Failed(why) => {
+            ComputeResult::Failed(input, why) => {
                 self.broken = Some(failed(why));
                 self.feed(Input::Leave, driver);
+                if let Some(input) = input {
+                    self.feed(input, driver);
+                }
             }
         }
     }

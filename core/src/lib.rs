@@ -49,8 +49,8 @@ pub mod wire;
 pub use access::{invitation, signature};
 pub use base::{id, planted, random};
 pub use ledger::{
-    admission, allot, aside, back, check, claim, conviction, cut, decision, fork, keepers, keeps, local, pace,
-    route, saved, seal, shifts, tickets, trials,
+    admission, allot, aside, back, check, claim, conviction, cut, decision, fork, keepers, keeps, local,
+    pace, route, saved, seal, shifts, tickets, trials,
 };
 pub use numeric::{codec, feedback, optim, vector};
 pub use peer::{interface, reason};

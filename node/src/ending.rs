@@ -1,19 +1,17 @@
 //! The end of the process, once all that it had to do is done. It must not know what that was.
 
-use std::io::Write;
+/// Exit code of a process that left before its run's end, whether it left in time or had to be ended.
+pub const LEFT: u8 = 75;
 
 /// Ends the process with this code, at once.
 ///
 /// An ordinary exit first runs what libraries have registered for it, while other threads go on. A graphics driver's may be
 /// compiling a kernel then, and falls with what is taken down under it: a process that has done all that it should would
 /// end by a signal, and a queue would take it for broken. (Mesa's lavapipe, as in Debian 12, with a cold cache: five times
-/// of five.)
+/// of five.) Rust's buffers are not flushed, because another thread may hold their locks.
 pub(crate) fn end_process(code: u8) -> ! {
-    // Where nobody reads any more there is nobody to tell.
-    let _ = std::io::stdout().flush();
-    let _ = std::io::stderr().flush();
     #[cfg(unix)]
-    // SAFETY: it takes a number and does not return; what Rust has buffered is written, and the system closes all files.
+    // SAFETY: it takes a number and does not return, and the system closes all files.
     unsafe {
         libc::_exit(code.into())
     }

@@ -13,6 +13,7 @@ pub mod device;
 pub mod events;
 pub mod net;
 pub mod offline;
+mod open;
 pub mod options;
 pub mod participant;
 pub mod pipeline;

@@ -310,8 +310,8 @@ pub struct Local {
     pub announce: Option<Role>,
     /// The page for browsers, if it is to be served.
     pub page: Option<Page>,
-    /// Rounds from one checkpoint to the next; 0: only at the end.
-    pub checkpoint_every: u64,
+    /// When the state is saved, besides at the end.
+    pub checkpoint_every: Every,
     /// Checkpoints to keep.
     pub keep: NonZeroU32,
     /// Rounds from one evaluation to the next; 0: only at the end.
@@ -332,6 +332,22 @@ pub struct Local {
     pub when: When,
     /// Niceness of the computing threads, as on Unix: from 0 (not nice) to 19.
     pub nice: u8,
+}
+
+/// How often a peer saves its state: by rounds or by time, whichever comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Every {
+    /// At rounds that are multiples of this number. 0: not by rounds.
+    pub rounds: u64,
+    /// After this much time. None: not by time.
+    pub time: Option<Duration>,
+}
+
+impl Every {
+    /// Whether a save is due after `round`, when the last one was `since` ago.
+    pub fn is_due(&self, round: u64, since: Duration) -> bool {
+        (self.rounds > 0 && round.is_multiple_of(self.rounds)) || self.time.is_some_and(|time| since >= time)
+    }
 }
 
 /// When a peer may compute on its machine; by default always.

@@ -7,6 +7,7 @@ mod wan;
 
 use super::error::Error;
 use super::machine;
+use super::output;
 use crate::bench::plan::{Pace, Plan, Role, WARM_UP};
 use crate::bench::{allreduce, join, kernels, memory, peer, step};
 use crate::task_factory::TaskFactory;
@@ -18,10 +19,9 @@ use annulus_core::{Manifest, Topology};
 use clap::Subcommand;
 use clap::builder::TypedValueParser;
 use serde::Serialize;
-use std::io::{self, Read, Write as _};
+use std::io::{self, Read};
 use std::num::NonZeroU32;
 use std::path::PathBuf;
-use std::process::exit;
 use tables::{allreduce_table, join_table, kernels_table, memory_table, step_table};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
@@ -305,7 +305,7 @@ pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<(), Error> {
         What::Step(args) => run_step(&args, tasks),
         What::Device(args) => {
             let repeats = args.repeats as usize;
-            let report = kernels::measure(&args.device, args.preset, repeats, |doing| eprintln!("{doing}"));
+            let report = kernels::measure(&args.device, args.preset, repeats, output::note);
             print(&report.map_err(Error::of)?, kernels_table, args.json)
         }
         What::Learning(args) => args.run(tasks),
@@ -440,7 +440,7 @@ fn run_step(args: &Step, tasks: &[TaskFactory]) -> Result<(), Error> {
         warm_up: args.warm_up,
         steps: args.steps as usize,
     };
-    let report = step::measure(&options, |doing| eprintln!("{doing}"));
+    let report = step::measure(&options, output::note);
     print(&report.map_err(Error::of)?, step_table, args.json)
 }
 
@@ -477,10 +477,7 @@ fn block_on<F: Future>(work: F) -> Result<F::Output, Error> {
 
 /// Writes a line at once; if nobody reads any more, ends.
 fn say(line: &str) {
-    let mut out = io::stdout().lock();
-    if writeln!(out, "{line}").and_then(|()| out.flush()).is_err() {
-        exit(1);
-    }
+    output::print(&format!("{line}\n"));
 }
 
 fn print<R: Serialize>(report: &R, table: fn(&R) -> String, json: bool) -> Result<(), Error> {

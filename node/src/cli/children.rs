@@ -8,7 +8,7 @@ use crate::events::{Event, LogLine};
 use crate::participant::signals::Requests;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
@@ -48,18 +48,15 @@ impl Children {
                 "cannot find this program's own file to start peers from: {e}"
             ))
         })?;
-        let name = format!("annulus-peers-{}", std::process::id());
-        Self::of(exe, std::env::temp_dir().join(name))
+        // Of a name that nobody can have put a link at.
+        let folder = tempfile::Builder::new().prefix("annulus-peers-").tempdir();
+        let folder = folder.map_err(|error| no_folder(&std::env::temp_dir(), &error))?;
+        Self::of(exe, folder.keep())
     }
 
     /// They will run `exe`, and `folder` is made for them.
     pub fn of(exe: PathBuf, folder: PathBuf) -> Result<Self, Error> {
-        fs::create_dir_all(&folder).map_err(|e| {
-            Error::failed(format!(
-                "cannot make the folder {}: {e}. Set TMPDIR to a folder that can be written",
-                folder.display()
-            ))
-        })?;
+        fs::create_dir_all(&folder).map_err(|error| no_folder(&folder, &error))?;
         let (send, receive) = sync_channel(QUEUE);
         watch_signals(send.clone()).map_err(|e| Error::failed(format!("cannot watch for Ctrl-C: {e}")))?;
         Ok(Self {
@@ -144,6 +141,13 @@ impl Children {
     }
 }
 
+fn no_folder(folder: &Path, error: &io::Error) -> Error {
+    Error::failed(format!(
+        "cannot make the folder {}: {error}. Set TMPDIR to a folder that can be written",
+        folder.display()
+    ))
+}
+
 impl Drop for Children {
     fn drop(&mut self) {
         for child in &mut self.children {
@@ -170,7 +174,7 @@ fn watch_signals(send: SyncSender<Message>) -> io::Result<()> {
 }
 
 async fn asked_to_end() -> io::Result<()> {
-    let mut requests = Requests::new()?;
+    let mut requests = Requests::new(None)?;
     #[cfg(unix)]
     {
         use tokio::signal::unix::{SignalKind, signal};

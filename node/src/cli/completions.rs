@@ -1,10 +1,10 @@
 //! `annulus completions`: completion scripts.
 
 use super::error::Error;
+use super::output;
 use super::parser::command;
 use crate::task_factory::TaskFactory;
 use clap_complete::Shell;
-use std::io::{self, Write};
 
 /// Print a script that completes commands and options in a shell.
 #[derive(Debug, clap::Args)]
@@ -24,9 +24,8 @@ Examples:
 
 /// Prints the shell's script.
 pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<(), Error> {
-    io::stdout()
-        .write_all(&script(args.shell, tasks))
-        .map_err(|e| Error::failed(format!("cannot write the script to standard output: {e}")))
+    output::print(&String::from_utf8_lossy(&script(args.shell, tasks)));
+    Ok(())
 }
 
 /// The script of a shell.

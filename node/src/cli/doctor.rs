@@ -13,7 +13,7 @@ use crate::store::given::Given;
 use crate::store::user_folders;
 use crate::task_factory::TaskFactory;
 use serde::Serialize;
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::num::NonZeroU16;
 use std::time::{Duration, Instant};
@@ -77,7 +77,7 @@ pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<(), Error> {
     let adapters = machine::adapters();
     let mut findings = vec![graphics(&adapters)];
     if !adapters.is_empty() {
-        eprintln!("compiling the kernels, which can take half a minute the first time");
+        output::note("compiling the kernels, which can take half a minute the first time");
         findings.extend(kernels(machine::compile_kernels(tasks)));
     }
     findings.extend([
@@ -427,11 +427,15 @@ fn ask_router(port: NonZeroU16) -> Outside {
 /// Checkpoints need a folder that can be written.
 fn folder() -> Finding {
     let dir = std::env::temp_dir();
-    let path = dir.join(format!("annulus-doctor-{}", std::process::id()));
-    let tried = std::fs::write(&path, b"ring").and_then(|()| std::fs::read(&path));
-    let _ = std::fs::remove_file(&path);
+    let tried = tempfile::tempfile_in(&dir).and_then(|mut file| {
+        let mut bytes = [0; 4];
+        file.write_all(b"ring")?;
+        file.rewind()?;
+        file.read_exact(&mut bytes)?;
+        Ok(bytes)
+    });
     match tried {
-        Ok(bytes) if bytes == b"ring" => Finding::new(
+        Ok(bytes) if bytes == *b"ring" => Finding::new(
             "folder",
             Verdict::Good,
             format!("{} can be written", dir.display()),

@@ -66,7 +66,8 @@ pub(super) fn right_in(dir: &Path) -> Result<Right, Error> {
     if !dir.is_dir() {
         return Err(Error::of(CheckpointError::NoRun(dir.to_path_buf())));
     }
-    Right::of_folder(dir).ok_or_else(|| {
+    let right = Right::of_folder(dir).map_err(Error::of)?;
+    right.ok_or_else(|| {
         let dir = dir.display();
         Error::failed(format!(
             "the folder {dir} holds no ticket of a run: name the folder of one"

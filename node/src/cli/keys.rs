@@ -145,8 +145,8 @@ pub const KEYS: &[Key] = &[
     local("eval_every", "N", "evaluate every N rounds", "0, only at the end"),
     local(
         "checkpoint_every",
-        "N",
-        "save a checkpoint every N rounds, and every ten minutes if rounds are slow; 0: only at the end",
+        "N|TIME",
+        "save every N rounds and after ten minutes at the latest, or every TIME, as 90s or 30m; 0: only at the end",
         "1000",
     ),
     local("keep", "N", "checkpoints to keep", "3"),

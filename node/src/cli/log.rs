@@ -37,7 +37,11 @@ impl FromStr for Filter {
 /// Begins to write what the filter lets through. Without one nothing is written, and nothing is spent on it.
 pub fn start(filter: Option<Filter>) {
     let Some(Filter(targets)) = filter else { return };
-    let layer = fmt::layer().with_writer(io::stderr).with_ansi(false);
+    // The library reports a failed write on standard error, and panics if that fails too.
+    let layer = fmt::layer()
+        .with_writer(io::stderr)
+        .with_ansi(false)
+        .log_internal_errors(false);
     registry().with(layer.with_filter(targets)).init();
 }
 

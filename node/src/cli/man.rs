@@ -1,9 +1,9 @@
 //! `annulus man`: manual pages, made from the definitions of the commands.
 
 use super::error::Error;
+use super::output;
 use super::parser::command;
 use crate::task_factory::TaskFactory;
-use std::io;
 use std::path::PathBuf;
 
 /// Write the manual pages to a folder, or the first of them to standard output.
@@ -32,8 +32,13 @@ pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<(), Error> {
                     dir.display()
                 ))
             }),
-        None => clap_mangen::Man::new(command)
-            .render(&mut io::stdout())
-            .map_err(|e| Error::failed(format!("cannot write the manual to standard output: {e}"))),
+        None => {
+            let mut page = Vec::new();
+            clap_mangen::Man::new(command)
+                .render(&mut page)
+                .map_err(Error::of)?;
+            output::print(&String::from_utf8_lossy(&page));
+            Ok(())
+        }
     }
 }

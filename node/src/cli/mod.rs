@@ -51,6 +51,7 @@ use clap::{Parser, Subcommand};
 use error::Error;
 use exit::Exit;
 use std::ffi::OsString;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 /// Train a model on all the machines that you have, of any make, without a master.
@@ -112,7 +113,10 @@ pub enum Command {
 pub fn main(tasks: &[TaskFactory]) -> ExitCode {
     quiet_mesa();
     keep_freed_memory();
-    end_process(exit_code(tasks))
+    let code = exit_code(tasks);
+    // If that fails, nobody reads it.
+    let _ = io::stdout().flush();
+    end_process(code)
 }
 
 fn exit_code(tasks: &[TaskFactory]) -> u8 {
@@ -135,7 +139,7 @@ fn exit_code(tasks: &[TaskFactory]) -> u8 {
     match done {
         Ok(exit) => exit as u8,
         Err(error) => {
-            eprintln!("{}", error.render(terminal::size().0.min(100)));
+            output::note(&error.render(terminal::size().0.min(100)));
             error.exit() as u8
         }
     }

@@ -6,6 +6,7 @@
 use super::error::{Error, wrap};
 use super::human;
 use super::machine::block_on;
+use super::output;
 use super::terminal;
 use crate::net::link::{DialError, Refusal};
 use crate::net::nearby::announcement::Found;
@@ -19,7 +20,7 @@ use annulus_core::Contact;
 use annulus_core::wire::VERSION;
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::io::{self, BufRead, IsTerminal};
+use std::io::{self, BufRead, IsTerminal, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -56,7 +57,7 @@ pub fn choose(wanted: &Wanted, out: Option<&Path>) -> Result<Chosen, Error> {
     if !asks && wanted.code.is_none() && wanted.run.is_none() {
         return Err(Error::usage(NOBODY_TO_ASK));
     }
-    eprintln!("looking for runs on this network ...");
+    output::note("looking for runs on this network ...");
     let found = multicast::listen(LEAST, MOST, |found| wanted.fits(found));
     let found = found.map_err(|why| Error::failed(format!("cannot look for runs: {why}. {ELSE}")))?;
     let mut runs = runs(found, &held(out));
@@ -69,7 +70,7 @@ pub fn choose(wanted: &Wanted, out: Option<&Path>) -> Result<Chosen, Error> {
     }
     let list = list(&runs);
     let told = |error| {
-        eprintln!("{list}");
+        output::note(&list);
         error
     };
     match pick(wanted, &runs).map_err(told)? {
@@ -175,7 +176,7 @@ fn held(out: Option<&Path>) -> Vec<(PathBuf, Ticket)> {
         None => usual.map(|entry| entry.path()).collect(),
     };
     folders.sort();
-    let of = |folder: PathBuf| Some((folder.clone(), Right::of_folder(&folder)?.ticket));
+    let of = |folder: PathBuf| Some((folder.clone(), Right::of_folder(&folder).ok()??.ticket));
     folders.into_iter().filter_map(of).collect()
 }
 
@@ -250,14 +251,14 @@ fn pick<'a>(wanted: &Wanted, runs: &'a [Run]) -> Result<Pick<'a>, Error> {
 
 /// Asks at the terminal until there is an answer that lets in.
 fn ask(runs: &[Run]) -> Result<Chosen, Error> {
-    eprintln!("{}", list(runs));
+    output::note(&list(runs));
     let without_code = runs.iter().any(|run| run.held.is_some());
     let question = match without_code {
         true => "code of a member, or the number of a run that needs none: ",
         false => "code of a member, such as 12-345-678: ",
     };
     loop {
-        eprint!("{question}");
+        let _ = io::stderr().write_all(question.as_bytes());
         let mut line = String::new();
         let read = io::stdin().lock().read_line(&mut line);
         if !read.is_ok_and(|bytes| bytes > 0) {
@@ -275,7 +276,7 @@ fn ask(runs: &[Run]) -> Result<Chosen, Error> {
             },
             Err(told) => told,
         };
-        eprintln!("{}\n", wrap(&told, terminal::size().0.min(100)));
+        output::note(&format!("{}\n", wrap(&told, terminal::size().0.min(100))));
     }
 }
 
@@ -320,7 +321,7 @@ fn enter(run: &Run, code: &Code) -> Result<Chosen, Error> {
     for found in run.showing(code.tag()).take(ASKED) {
         match block_on(visit::enter(&found.at, code)).map_err(Error::of)? {
             Ok(ticket) if ticket.root.run.to_string() == run.name() => {
-                eprintln!("let in with the role {}", ticket.chain.role());
+                output::note(&format!("let in with the role {}", ticket.chain.role()));
                 return Ok(Chosen { ticket, folder: None });
             }
             Ok(_) => {

@@ -1,6 +1,7 @@
 //! What a run writes to standard output: JSON lines for programs, or a progress line for people.
 
 use super::error::{Error, Failure};
+use super::exit::Exit;
 use super::messages::{self, Role};
 use super::progress;
 use super::terminal::{self, Style};
@@ -9,8 +10,13 @@ use crate::events::{Event, LogLine, Sink};
 use crate::printable::printable;
 use crate::view::RunView;
 use clap::ValueEnum;
+use std::fs::File;
 use std::io::{self, Write};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// How a run tells what happens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -31,11 +37,10 @@ pub struct Log {
     pub tickets: bool,
 }
 
-/// Runs something that tells events, and writes them to standard output.
-///
-/// If standard output goes away (its reader has ended), the process ends: nobody would learn what it does.
+/// Does some work and writes its events to standard output. If the reader goes away or the disk is full, the work goes on.
 pub fn tell<T>(log: Log, role: Role, work: impl FnOnce(Sink<'_>) -> Result<T, Failure>) -> Result<T, Error> {
-    Ok(match log.format {
+    let out = Written::start()?;
+    let done = match log.format {
         LogFormat::Json => work(&mut |event| {
             // Logs are kept, and read by others than those whom the ticket is for.
             let event = if log.tickets {
@@ -43,17 +48,93 @@ pub fn tell<T>(log: Log, role: Role, work: impl FnOnce(Sink<'_>) -> Result<T, Fa
             } else {
                 event.without_ticket()
             };
-            let line = LogLine::new(unix_ms(), event).to_json() + "\n";
-            paint(&line);
-        })?,
+            out.write(LogLine::new(unix_ms(), event).to_json() + "\n");
+        }),
         LogFormat::Text => {
             let style = Style::of_stdout();
             let mut screen = Screen::new(style, role);
-            let done = work(&mut |event| paint(&screen.show(&event)));
-            paint(&screen.close());
-            done?
+            let done = work(&mut |event| out.write(screen.show(&event)));
+            out.write(screen.close());
+            done
         }
-    })
+    };
+    out.finish();
+    Ok(done?)
+}
+
+/// Bytes that may wait for a slow reader. Beyond that, events are dropped.
+const WAITING: usize = 16 << 20;
+
+/// Time that the end waits for a reader that reads nothing.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// Writes on its own thread, so that a slow reader delays nobody.
+struct Written {
+    texts: mpsc::Sender<String>,
+    waiting: Arc<AtomicUsize>,
+    thread: JoinHandle<()>,
+}
+
+impl Written {
+    fn start() -> Result<Self, Failure> {
+        let mut out = standard_output()?;
+        let (texts, queue) = mpsc::channel::<String>();
+        let waiting = Arc::new(AtomicUsize::new(0));
+        let left = waiting.clone();
+        let body = move || {
+            let mut failed = false;
+            for text in queue {
+                // End the line that was cut off before.
+                let line = if failed { format!("\n{text}") } else { text.clone() };
+                let written = out.write_all(line.as_bytes());
+                if let Err(error) = &written
+                    && !failed
+                {
+                    note(&format!(
+                        "warning: standard output takes no more ({error}): the run goes on without it"
+                    ));
+                }
+                failed = written.is_err();
+                left.fetch_sub(text.len(), Ordering::AcqRel);
+            }
+        };
+        let thread = thread::Builder::new().name("annulus-output".into()).spawn(body)?;
+        Ok(Self {
+            texts,
+            waiting,
+            thread,
+        })
+    }
+
+    fn write(&self, text: String) {
+        if text.is_empty() || self.waiting.load(Ordering::Acquire) > WAITING {
+            return;
+        }
+        self.waiting.fetch_add(text.len(), Ordering::AcqRel);
+        let _ = self.texts.send(text);
+    }
+
+    /// Waits until everything is written, as long as somebody reads.
+    fn finish(self) {
+        drop(self.texts);
+        let (mut left, mut since) = (usize::MAX, Instant::now());
+        while !self.thread.is_finished() && since.elapsed() < LAST_WORDS {
+            let now = self.waiting.load(Ordering::Acquire);
+            if now != left {
+                (left, since) = (now, Instant::now());
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+/// Standard output without Rust's lock, which a blocked thread would keep.
+fn standard_output() -> io::Result<File> {
+    #[cfg(unix)]
+    let own = std::os::fd::AsFd::as_fd(&io::stdout()).try_clone_to_owned();
+    #[cfg(windows)]
+    let own = std::os::windows::io::AsHandle::as_handle(&io::stdout()).try_clone_to_owned();
+    own.map(File::from)
 }
 
 /// Milliseconds since 1970.
@@ -66,14 +147,14 @@ pub fn unix_ms() -> u64 {
 /// Says if a model is in memory in runs of steps, one after the other, since it has no room as a whole.
 pub fn note_runs(runs: usize, when: &str) {
     if runs > 1 {
-        eprintln!(
+        note(&format!(
             "note: memory has no room for the whole model, so its steps are computed in {runs} runs, one after the other{when}"
-        );
+        ));
     }
 }
 
-/// Writes to standard output at once, without anything that a terminal would obey. Where nobody reads any more, the process ends:
-/// quietly, as `head` expects.
+/// Writes to standard output at once, without escape codes. If nobody reads any more, the process ends quietly, as `head`
+/// expects.
 pub fn print(text: &str) {
     paint(&printable(text));
 }
@@ -81,9 +162,19 @@ pub fn print(text: &str) {
 /// The same, with the escape codes that are in it: for what this program has painted itself.
 pub fn paint(text: &str) {
     let mut out = io::stdout().lock();
-    if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
-        end_process(1);
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => end_process(Exit::Done as u8),
+        Err(error) => {
+            note(&format!("error: cannot write to standard output: {error}"));
+            end_process(Exit::Failed as u8)
+        }
     }
+}
+
+/// Writes a line to standard error, if anybody reads it.
+pub fn note(text: &str) {
+    let _ = writeln!(io::stderr(), "{text}");
 }
 
 /// Shortest time between two paintings of the line, in milliseconds: faster than the eye is waste.

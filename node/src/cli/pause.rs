@@ -4,8 +4,10 @@ use super::error::Error;
 use super::invite::right_in;
 use super::output;
 use crate::participant::permission;
-use std::fs::{File, TryLockError};
-use std::io;
+use crate::open;
+use crate::store::files::FileError;
+use crate::web::pause::Switch;
+use std::fs::TryLockError;
 use std::path::{Path, PathBuf};
 
 /// Pause the peer of a folder until `annulus unpause`.
@@ -35,11 +37,7 @@ pub struct UnpauseArgs {
 
 /// Pauses.
 pub fn pause(args: &PauseArgs) -> Result<(), Error> {
-    // In any other folder it would have no effect.
-    right_in(&args.dir)?;
-    let file = permission::file(&args.dir);
-    std::fs::write(&file, "")
-        .map_err(|error| Error::failed(format!("cannot write {}: {error}", file.display())))?;
+    press(&args.dir, true)?;
     let dir = args.dir.display();
     output::print(&match runs(&args.dir) {
         true => format!(
@@ -54,30 +52,35 @@ pub fn pause(args: &PauseArgs) -> Result<(), Error> {
 
 /// Whether a peer runs in a folder now: it holds the folder's lock.
 fn runs(dir: &Path) -> bool {
-    let lock = File::open(dir.join("lock"));
+    let lock = open::own_to_read(&dir.join("lock"));
     lock.is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 
 /// Goes on.
 pub fn unpause(args: &UnpauseArgs) -> Result<(), Error> {
-    right_in(&args.dir)?;
-    let file = permission::file(&args.dir);
     let dir = args.dir.display();
-    let text = match std::fs::remove_file(&file) {
-        Ok(()) if runs(&args.dir) => format!("the peer of {dir} takes part again"),
-        Ok(()) => {
+    let text = match (press(&args.dir, false)?, runs(&args.dir)) {
+        (false, _) => format!("the peer of {dir} was not paused"),
+        (true, true) => format!("the peer of {dir} takes part again"),
+        (true, false) => {
             format!("not paused any more: no peer runs in {dir} now, and `annulus resume {dir}` starts it")
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => format!("the peer of {dir} was not paused"),
-        Err(error) => {
-            return Err(Error::failed(format!(
-                "cannot remove {}: {error}",
-                file.display()
-            )));
         }
     };
     output::print(&format!("{text}\n"));
     Ok(())
+}
+
+/// Pauses or unpauses the peer of a folder. Returns whether it was paused.
+fn press(dir: &Path, pressed: bool) -> Result<bool, Error> {
+    // Another folder would be waited for in vain.
+    right_in(dir)?;
+    let file = permission::file(dir);
+    let switch = Switch::new(&file);
+    let was = switch.is_pressed();
+    switch
+        .set(pressed)
+        .map_err(|error| Error::of(FileError::new(&file, error)))?;
+    Ok(was)
 }
 
 #[cfg(test)]

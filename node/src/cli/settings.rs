@@ -4,8 +4,9 @@ mod sources;
 
 use self::sources::{file_assignments, word_assignments};
 use super::error::Error;
+use super::invite::seconds;
 use super::keys::{KEYS, Key, did_you_mean};
-use crate::options::{Length, NewRun, Schedule, SplitRun, Steps};
+use crate::options::{Every, Length, NewRun, Schedule, SplitRun, Steps};
 use crate::task_factory::TaskFactory;
 use annulus_core::Topology;
 use annulus_core::codec::Codec;
@@ -15,14 +16,15 @@ use serde_json::{Map, Value};
 use std::fmt::Write as _;
 use std::num::{IntErrorKind, NonZeroU32, ParseIntError};
 use std::str::FromStr;
+use std::time::Duration;
 
 /// Settings taken together.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// Of a new run.
     pub run: NewRun,
-    /// Of this peer: rounds from one checkpoint to the next.
-    pub checkpoint_every: u64,
+    /// Of this peer: when it saves its state.
+    pub checkpoint_every: Every,
     /// Checkpoints to keep.
     pub keep: NonZeroU32,
     /// Rounds from one evaluation to the next.
@@ -70,7 +72,7 @@ pub fn read(
                 task: task.name.to_owned(),
                 ..NewRun::default()
             },
-            checkpoint_every: 1000,
+            checkpoint_every: every_rounds(1000),
             keep: const { NonZeroU32::new(3).unwrap() },
             eval_every: 0,
             of_run: None,
@@ -248,7 +250,7 @@ impl Reader<'_> {
             }
             "seed" => run.seed = number(text)?,
             "eval_every" => self.settings.eval_every = number(text)?,
-            "checkpoint_every" => self.settings.checkpoint_every = number(text)?,
+            "checkpoint_every" => self.settings.checkpoint_every = every(text)?,
             "keep" => self.settings.keep = number(text)?,
             name => unreachable!("key {name} is in the table and has no reader"),
         }
@@ -447,6 +449,25 @@ fn steps(text: &str) -> Result<Steps, String> {
             at_most(steps.get().into(), LocalSteps::MOST.into())?;
             Ok(Steps::Fixed(steps))
         }
+    }
+}
+
+/// Every so many rounds, or after some time.
+fn every(text: &str) -> Result<Every, String> {
+    match seconds(text) {
+        Ok(seconds) => Ok(Every {
+            rounds: 0,
+            time: Some(Duration::from_secs(seconds)),
+        }),
+        Err(_) => Ok(every_rounds(number(text)?)),
+    }
+}
+
+/// Saves every `rounds` rounds, and after ten minutes at the latest. The ten minutes are a guess at how much work a user is
+/// willing to lose.
+fn every_rounds(rounds: u64) -> Every {
+    let time = (rounds > 0).then_some(Duration::from_secs(600));
+    Every { rounds, time }
     }
 }
 

@@ -101,7 +101,7 @@ fn train_takes_all_that_scripts_use() {
     );
     assert_eq!(local.advertise, ["192.0.2.1:1", "192.0.2.2:2"]);
     assert_eq!(
-        (local.checkpoint_every, local.keep.get(), local.eval_every),
+        (local.checkpoint_every.rounds, local.keep.get(), local.eval_every),
         (1000, 3, 0)
     );
 }

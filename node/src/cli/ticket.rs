@@ -2,8 +2,10 @@
 
 use super::error::Error;
 use crate::net::ticket::{Ticket, TicketError};
+use crate::open;
+use crate::store::files::FileError;
 use crate::store::run_dir::RunDir;
-use std::fs::File;
+use std::fmt::Display;
 use std::io::{self, Read};
 use std::net::Ipv6Addr;
 use std::path::Path;
@@ -57,16 +59,17 @@ pub fn place(word: &str) -> Option<&str> {
 
 /// The text of the ticket that an argument means.
 pub fn read(argument: &str) -> Result<String, Error> {
-    let failed = |place: &str, error: io::Error| {
+    let failed = |why: &dyn Display| {
         Error::failed(format!(
-            "cannot read a ticket from {place}: {error}. See `annulus join --help`"
+            "cannot read a ticket: {why}. Name a file that holds one after @, or say - to read it from standard \
+             input"
         ))
     };
     let text = match argument.strip_prefix('@') {
-        Some(path) => File::open(path)
+        Some(path) => open::named(Path::new(path))
             .and_then(text)
-            .map_err(|error| failed(path, error))?,
-        None if argument == "-" => text(io::stdin()).map_err(|error| failed("standard input", error))?,
+            .map_err(|error| failed(&FileError::new(Path::new(path), error)))?,
+        None if argument == "-" => text(io::stdin()).map_err(|error| failed(&error))?,
         None => argument.to_owned(),
     };
     Ok(text.trim().to_owned())

@@ -13,11 +13,16 @@ use super::output::{self, Log, LogFormat};
 use super::settings::{self, Settings};
 use crate::options::{ActedSpeed, Hours, Local, Meet, Page, SplitRun, Start, TrainOptions, When};
 use crate::participant::{run_setup, start};
+use crate::store::files::read_named;
 use crate::task_factory::TaskFactory;
 use annulus_core::invitation::Role;
+use std::fmt::Display;
 use std::num::{NonZeroU16, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
+
+/// Longest configuration that is read.
+const CONFIG_LIMIT: usize = 1 << 20;
 
 /// Start a run that others can join, or go on with one that has stopped.
 ///
@@ -270,12 +275,15 @@ pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<Exit, Error> {
 pub fn options(args: &Args, tasks: &[TaskFactory]) -> Result<TrainOptions, Error> {
     let toml = match &args.config {
         None => None,
-        Some(path) => Some(std::fs::read_to_string(path).map_err(|e| {
-            Error::failed(format!(
-                "cannot read the configuration {}: {e}. Check the path after --config",
-                path.display()
-            ))
-        })?),
+        Some(path) => {
+            let failed = |why: &dyn Display| {
+                Error::failed(format!(
+                    "cannot read the configuration: {why}. Check the path after --config"
+                ))
+            };
+            let bytes = read_named(path, CONFIG_LIMIT).map_err(|error| failed(&error))?;
+            Some(String::from_utf8(bytes).map_err(|error| failed(&error))?)
+        }
     };
     let flags = [
         ("split", &args.split),

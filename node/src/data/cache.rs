@@ -14,7 +14,8 @@
 
 use crate::data::provision::{ListedFile, Listing, Store, Trouble};
 use crate::data::tree::BLOCK;
-use crate::store::files::{At, FileError, PARTIAL, remove_if_there, write_atomic};
+use crate::open;
+use crate::store::files::{At, FileError, PARTIAL, read_limited, remove_if_there, write_atomic};
 use crate::store::user_folders;
 use annulus_core::Digest;
 use std::cmp::Ordering;
@@ -30,6 +31,9 @@ const VARIABLE: &str = "ANNULUS_CACHE";
 
 /// Most bytes in the cache.
 pub const LIMIT: u64 = 64 << 30;
+
+/// Longest path that is noted.
+const PATH_LIMIT: usize = 1 << 16;
 
 /// How often to check whether another process on this machine has fetched the data.
 const LOOK: Duration = Duration::from_millis(500);
@@ -59,8 +63,7 @@ impl Place {
             true => folder,
             false => fs::read_dir(self.named(".file")).ok()?.next()?.ok()?.path(),
         };
-        // If this fails, the set may be dropped too early.
-        let _ = File::create(self.named(".used"));
+        self.use_now();
         Some(found)
     }
 
@@ -72,10 +75,16 @@ impl Place {
         write_atomic(&self.named(".path"), |out| out.write_all(note.as_bytes()))
     }
 
-    /// The remembered path, if something is there.
+    /// The path that was noted, whether or not it still exists.
     pub fn noted(&self) -> Option<PathBuf> {
-        let path = PathBuf::from(fs::read_to_string(self.named(".path")).ok()?);
-        path.exists().then_some(path)
+        let path = read_limited(&self.named(".path"), PATH_LIMIT).ok()?;
+        Some(PathBuf::from(String::from_utf8(path).ok()?))
+    }
+
+    /// Notes the time of use. If that fails, the data set is dropped sooner.
+    fn use_now(&self) {
+        let file = open::lock_file(&self.named(".used"));
+        let _ = file.and_then(|file| file.set_modified(SystemTime::now()));
     }
 
     /// Removes the set because it is damaged.
@@ -91,7 +100,7 @@ impl Place {
         let mut wait = Some(wait);
         fs::create_dir_all(&self.folder).at(&self.folder)?;
         let path = self.named(".lock");
-        let lock = File::create(&path).at(&path)?;
+        let lock = open::lock_file(&path).at(&path)?;
         loop {
             match lock.try_lock() {
                 Ok(()) => break,
@@ -152,7 +161,7 @@ impl Place {
     /// Removes the whole set, unless it is being fetched. Returns whether it did.
     fn forget(&self) -> Result<bool, FileError> {
         let path = self.named(".lock");
-        let lock = File::create(&path).at(&path)?;
+        let lock = open::lock_file(&path).at(&path)?;
         if lock.try_lock().is_err() {
             return Ok(false);
         }
@@ -266,7 +275,7 @@ impl<F> Partial<F> {
         place.remove()?;
         let to = place.named(if self.listing.folder { ".folder" } else { ".file" });
         fs::rename(&dir, &to).at(&to)?;
-        let _ = File::create(place.named(".used"));
+        place.use_now();
         Ok(match self.listing.folder {
             true => to,
             false => to.join(&self.listing.files[0].name),
@@ -382,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn where_data_lies_is_remembered_while_it_is_there() {
+    fn where_data_lies_is_remembered() {
         let scratch = Scratch::new();
         let place = Place::new(scratch.0.join("new"), Digest([6; 32]));
         assert_eq!(place.noted(), None);
@@ -392,7 +401,7 @@ mod tests {
         assert_eq!(place.noted(), Some(data.clone()));
         assert_eq!(place.found(), None);
         fs::remove_file(&data).unwrap();
-        assert_eq!(place.noted(), None);
+        assert_eq!(place.noted(), Some(data));
     }
 
     #[tokio::test]

@@ -1,6 +1,9 @@
 //! Why data could not be read.
 
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::open;
 
 /// Why data could not be read. No error leaves anything half loaded.
 #[derive(Debug, thiserror::Error)]
@@ -11,7 +14,25 @@ pub enum DataError {
         /// The file or folder.
         path: PathBuf,
         /// The system's error.
-        source: std::io::Error,
+        source: io::Error,
+    },
+    /// A pipe, a folder or a device stands where a plain file should be.
+    #[error("{path} is {what}: name a file", path = .path.display())]
+    NotAFile {
+        /// The path.
+        path: PathBuf,
+        /// The kind that was found there.
+        what: &'static str,
+    },
+    /// A file changed after it was opened.
+    #[error(
+        "the data file {path} has changed while it was in use: put it back as it was and go on with the run, or begin another \
+         run with what is there now",
+        path = .path.display()
+    )]
+    Changed {
+        /// The file.
+        path: PathBuf,
     },
     /// A folder has none of the expected files.
     #[error("{folder} holds no data set: it should hold {expected}", folder = .folder.display())]
@@ -29,4 +50,15 @@ pub enum DataError {
         /// What is wrong, and what to do.
         problem: String,
     },
+}
+
+impl DataError {
+    /// Sorts an error that the operating system reported about a path.
+    pub(crate) fn of(path: &Path, source: io::Error) -> Self {
+        let path = path.to_owned();
+        match open::odd(&source) {
+            Some(odd) => Self::NotAFile { path, what: odd.what },
+            None => Self::Read { path, source },
+        }
+    }
 }

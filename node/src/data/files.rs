@@ -4,16 +4,15 @@
 //! peers that lack them. This module knows nothing of formats, devices or peers.
 
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::{Cursor, Read};
-use std::ops::Deref;
+use std::io::{Cursor, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
-use memmap2::Mmap;
 
+use super::contents::Contents;
 use super::error::DataError;
+use crate::open;
 
 /// The user's data: one file, or a folder of files. Clones are the same data.
 #[derive(Clone, Debug)]
@@ -35,10 +34,17 @@ impl Data {
     ///
     /// # Errors
     ///
-    /// If nothing can be read there.
+    /// If there is neither a plain file nor a folder.
     pub fn open(path: &Path) -> Result<Self, DataError> {
-        let metadata = std::fs::metadata(path).map_err(|source| read_error(path, source))?;
-        Ok(Self::new(path.to_owned(), metadata.is_dir(), None))
+        let found = std::fs::metadata(path).and_then(|metadata| {
+            let folder = metadata.is_dir();
+            if !folder {
+                open::is_file(&metadata)?;
+            }
+            Ok(folder)
+        });
+        let folder = found.map_err(|source| DataError::of(path, source))?;
+        Ok(Self::new(path.to_owned(), folder, None))
     }
 
     /// One file in memory.
@@ -79,9 +85,9 @@ impl Data {
     /// If it is a folder.
     pub fn single(&self) -> Result<DataFile, DataError> {
         if self.0.folder {
-            return Err(DataError::Malformed {
+            return Err(DataError::NotAFile {
                 path: self.0.path.clone(),
-                problem: "is a folder: name a file".to_owned(),
+                what: "a folder",
             });
         }
         let name = match &self.0.held {
@@ -99,7 +105,7 @@ impl Data {
     ///
     /// # Errors
     ///
-    /// If the data is a file.
+    /// If the data is a file, or what has that name cannot be read as one.
     pub fn file(&self, name: &str) -> Result<Option<DataFile>, DataError> {
         if !self.0.folder {
             return Err(DataError::Malformed {
@@ -109,12 +115,32 @@ impl Data {
         }
         let there = match &self.0.held {
             Some(files) => files.iter().any(|(held, _)| held == name),
-            None => self.0.path.join(name).is_file(),
+            None => self.holds(name)?,
         };
         if there {
             self.used().insert(name.to_owned());
         }
         Ok(there.then(|| self.at(name.to_owned())))
+    }
+
+    /// Whether a folder on disk has a file of this name.
+    fn holds(&self, name: &str) -> Result<bool, DataError> {
+        let path = self.0.path.join(name);
+        match std::fs::metadata(&path) {
+            Ok(metadata) if metadata.is_dir() => Ok(false),
+            Ok(metadata) => {
+                let is_file = open::is_file(&metadata);
+                is_file
+                    .map(|()| true)
+                    .map_err(|error| DataError::of(&path, error))
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            // Looking at a file needs permission for its folder only.
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                Err(DataError::of(self.path(), error))
+            }
+            Err(error) => Err(DataError::of(&path, error)),
+        }
     }
 
     /// The files that were asked for and found, sorted by name: everything that is needed to make the same task.
@@ -166,7 +192,7 @@ impl DataFile {
             return Ok(bytes.len() as u64);
         }
         let path = self.path();
-        let metadata = std::fs::metadata(&path).map_err(|source| read_error(&path, source))?;
+        let metadata = std::fs::metadata(&path).map_err(|source| DataError::of(&path, source))?;
         Ok(metadata.len())
     }
 
@@ -180,71 +206,25 @@ impl DataFile {
             return Ok(Box::new(Cursor::new(bytes.clone())));
         }
         let path = self.path();
-        let file = File::open(&path).map_err(|source| read_error(&path, source))?;
+        let file = open::named(&path).map_err(|source| DataError::of(&path, source))?;
         Ok(Box::new(file))
     }
 
-    /// All its bytes. A file on disk is mapped, not loaded, so it may be larger than memory.
+    /// Its bytes, any of which can be read: a file on disk stays there, so it may be larger than memory.
     ///
     /// # Errors
     ///
-    /// If it cannot be read.
+    /// If it cannot be opened.
     pub fn contents(&self) -> Result<Contents, DataError> {
-        if let Some(bytes) = self.held() {
-            return Ok(Contents(Place::Held(bytes.clone())));
+        match self.held() {
+            Some(bytes) => Ok(Contents::of(bytes.clone())),
+            None => Contents::open(self.path()),
         }
-        let path = self.path();
-        let read = |source| read_error(&path, source);
-        let file = File::open(&path).map_err(read)?;
-        if file.metadata().map_err(read)?.len() == 0 {
-            // Systems refuse to map an empty file.
-            return Ok(Contents(Place::Held(Bytes::new())));
-        }
-        // SAFETY: the map is only read. If somebody changes the file meanwhile, its bytes change under us, as users of
-        // `Contents` are told, so none may rely on earlier checks of its bytes. The worst outcome is a wrong value, or
-        // the end of the process if the file is truncated.
-        let map = unsafe { Mmap::map(&file) }.map_err(read)?;
-        Ok(Contents(Place::Mapped(map)))
     }
 
     fn held(&self) -> Option<&Bytes> {
         let mut files = self.data.0.held.iter().flatten();
         files.find(|(name, _)| *name == self.name).map(|(_, bytes)| bytes)
-    }
-}
-
-/// The bytes of a file. They may change if somebody changes the file, so check again where it matters.
-#[derive(Debug)]
-pub struct Contents(Place);
-
-#[derive(Debug)]
-enum Place {
-    Held(Bytes),
-    Mapped(Mmap),
-}
-
-impl Contents {
-    /// Bytes that are not from a file.
-    pub fn of(bytes: impl Into<Bytes>) -> Self {
-        Self(Place::Held(bytes.into()))
-    }
-}
-
-impl Deref for Contents {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        match &self.0 {
-            Place::Held(bytes) => bytes,
-            Place::Mapped(map) => map,
-        }
-    }
-}
-
-fn read_error(path: &Path, source: std::io::Error) -> DataError {
-    DataError::Read {
-        path: path.to_owned(),
-        source,
     }
 }
 
@@ -275,7 +255,8 @@ mod tests {
                 let file = data.file(name).unwrap().unwrap();
                 assert_eq!(file.size().unwrap(), bytes.len() as u64);
                 assert_eq!(all(file.reader().unwrap()), bytes);
-                assert_eq!(&*file.contents().unwrap(), bytes);
+                let contents = file.contents().unwrap();
+                assert_eq!(&*contents.part(0..contents.len()).unwrap(), bytes);
             }
             let used = data.files_used();
             let used: Vec<&str> = used.iter().map(DataFile::name).collect();
@@ -284,9 +265,57 @@ mod tests {
         let data = Data::open(&path.join("a")).unwrap();
         assert!(data.file("a").unwrap_err().to_string().contains("is a file"));
         let file = data.single().unwrap();
-        assert_eq!((file.name(), &*file.contents().unwrap()), ("a", &b"one"[..]));
+        assert_eq!(file.name(), "a");
         assert_eq!(data.files_used()[0].path(), path.join("a"));
+        std::fs::create_dir(path.join("folder")).unwrap();
+        let folder = Data::open(&path).unwrap();
+        assert!(folder.file("folder").unwrap().is_none());
+        #[cfg(unix)]
+        {
+            std::os::unix::net::UnixListener::bind(path.join("socket")).unwrap();
+            let told = folder.file("socket").unwrap_err().to_string();
+            assert!(told.contains("socket is a socket: name a file"), "{told}");
+            assert!(Data::open(&path.join("socket")).is_err());
+        }
         std::fs::remove_dir_all(&path).unwrap();
         assert!(Data::open(&path).is_err() && file.size().is_err() && file.reader().is_err());
+    }
+
+    #[cfg(all(unix, feature = "native"))]
+    #[test]
+    fn a_folder_that_may_not_be_looked_into_is_not_called_empty() {
+        use std::os::unix::fs::PermissionsExt;
+        use std::os::unix::process::CommandExt;
+        const FOLDER: &str = "ANNULUS_TEST_FORBIDDEN_FOLDER";
+        if let Some(folder) = std::env::var_os(FOLDER) {
+            let data = Data::open(Path::new(&folder)).unwrap();
+            let told = data.file("train-images").unwrap_err().to_string();
+            assert!(
+                told.contains("Permission denied") && !told.contains("train-images"),
+                "{told}"
+            );
+            return;
+        }
+        let scratch = crate::testing::Scratch::new();
+        let folder = scratch.0.join("folder");
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0)).unwrap();
+        let (_, module) = module_path!().split_once("::").unwrap();
+        let name = format!("{module}::a_folder_that_may_not_be_looked_into_is_not_called_empty");
+        let mut test = std::process::Command::new(std::env::current_exe().unwrap());
+        test.args(["--exact", &name]).env(FOLDER, &folder);
+        // SAFETY: it takes nothing and only answers.
+        if unsafe { libc::geteuid() } == 0 {
+            // Root may look into everything.
+            test.uid(65_534);
+        }
+        match test.output() {
+            Err(error) => println!("skipped: another user may not run this test ({error})"),
+            Ok(output) => assert!(
+                output.status.success(),
+                "{}",
+                String::from_utf8_lossy(&output.stdout)
+            ),
+        }
     }
 }

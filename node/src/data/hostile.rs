@@ -46,10 +46,32 @@ fn spoilt_images_are_no_more_than_an_error() {
             ("train-labels-idx1-ubyte", second),
         ];
         let files = files.map(|(name, bytes)| (name.to_owned(), bytes.into()));
-        if let Ok(split) = idx::read_folder(&Data::folder_in_memory(files.into())) {
+        if let Ok(split) = idx::read_folder(&Data::folder_in_memory(files.into()), None) {
             assert!(split.train.len() + split.test.len() <= 64);
         }
     }
+}
+
+#[test]
+fn images_of_another_size_or_that_unpack_to_much_are_refused_before_they_are_unpacked() {
+    let read = |images: Vec<u8>, size| {
+        let files = [("images.gz", images), ("labels", idx_file(&[20]))];
+        let files = files.map(|(name, bytes)| (name.to_owned(), bytes.into()));
+        idx::read_folder(&Data::folder_in_memory(files.into()), size).map_err(|error| error.to_string())
+    };
+    // Their ends are missing, which would be noticed if they were unpacked.
+    let cut = |mut packed: Vec<u8>| {
+        packed.truncate(packed.len() - 8);
+        packed
+    };
+    let small = idx_file(&[20, 4, 4]);
+    let told = read(cut(gzipped(&small)), Some((28, 28))).unwrap_err();
+    assert!(told.contains("4 x 4 pixels, not 28 x 28"), "{told}");
+    assert!(read(gzipped(&small), Some((4, 4))).is_ok());
+    let mut bomb = idx_file(&[20, 1024, 1024]);
+    bomb[16..].fill(0);
+    let told = read(cut(gzipped(&bomb)), None).unwrap_err();
+    assert!(told.contains("64 times"), "{told}");
 }
 
 #[test]

@@ -6,7 +6,7 @@
 //! A header is never trusted: memory grows with the bytes that arrive, up to a bound.
 
 use std::io::{BufReader, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use flate2::read::MultiGzDecoder;
 
@@ -14,6 +14,13 @@ use super::{Data, DataError, DataFile, Images, Split};
 
 /// Most elements of a file. EMNIST's largest split, the largest common relative of MNIST, has 0.64 billion.
 const MAX_ELEMENTS: u64 = 1 << 30;
+
+/// How many times its size a packed file may unpack to, beyond [`SMALL`]. MNIST unpacks to five times its size. Gzip can
+/// reach a thousand times, with which a small file would fill the memory.
+const UNPACKED: u64 = 64;
+
+/// Every packed file may unpack to this many bytes.
+const SMALL: u64 = 1 << 20;
 
 /// The type byte of unsigned bytes.
 const UNSIGNED_BYTE: u8 = 0x08;
@@ -50,7 +57,8 @@ const EXPECTED: &str = "IDX files such as train-images-idx3-ubyte.gz and \
      train-labels-idx1-ubyte.gz, with t10k-images-idx3-ubyte.gz and t10k-labels-idx1-ubyte.gz \
      as the test set (each with or without .gz)";
 
-/// Reads the images and labels in a folder.
+/// Reads the images and labels in a folder. If `size` names rows and columns, images of another size are refused before they
+/// are unpacked.
 ///
 /// A folder may have a training set (`train-*`) and a test set (`t10k-*`). With only one of them, its last fifth is
 /// held out: the 10,000 images of `t10k-*` become 8,000 and 2,000.
@@ -58,9 +66,9 @@ const EXPECTED: &str = "IDX files such as train-images-idx3-ubyte.gz and \
 /// # Errors
 ///
 /// If no set is found, or a file is unreadable, truncated, too long, or does not fit the others.
-pub fn read_folder(data: &Data) -> Result<Split, DataError> {
-    let train = read_set(data, &TRAIN)?;
-    let test = read_set(data, &TEST)?;
+pub fn read_folder(data: &Data, size: Option<(usize, usize)>) -> Result<Split, DataError> {
+    let train = read_set(data, &TRAIN, size)?;
+    let test = read_set(data, &TEST, size)?;
     match (train, test) {
         (Some((_, train)), Some((test_images, test))) => {
             if (train.rows, train.columns) != (test.rows, test.columns) {
@@ -101,7 +109,11 @@ fn hold_out_last_fifth(path: &Path, images: Images) -> Result<Split, DataError> 
 }
 
 /// Reads one set if any of its files exists; also returns the file of its images.
-fn read_set(data: &Data, names: &Names) -> Result<Option<(DataFile, Images)>, DataError> {
+fn read_set(
+    data: &Data,
+    names: &Names,
+    size: Option<(usize, usize)>,
+) -> Result<Option<(DataFile, Images)>, DataError> {
     let images_file = find(data, names.images)?;
     let labels_file = find(data, names.labels)?;
     let (images_file, labels_file) = match (images_file, labels_file) {
@@ -120,9 +132,16 @@ fn read_set(data: &Data, names: &Names) -> Result<Option<(DataFile, Images)>, Da
             ));
         }
     };
-    let (dimensions, pixels) = read_file::<3>(&images_file)?;
-    let ([label_count], labels) = read_file::<1>(&labels_file)?;
-    let [count, rows, columns] = dimensions;
+    let (images, labels) = (Opened::<3>::new(&images_file)?, Opened::<1>::new(&labels_file)?);
+    let ([count, rows, columns], [label_count]) = (images.dimensions, labels.dimensions);
+    if let Some((wanted_rows, wanted_columns)) = size
+        && (rows, columns) != (wanted_rows, wanted_columns)
+    {
+        return Err(malformed(
+            &images_file.path(),
+            format!("its images are {rows} x {columns} pixels, not {wanted_rows} x {wanted_columns}"),
+        ));
+    }
     if count != label_count {
         return Err(malformed(
             &labels_file.path(),
@@ -134,8 +153,8 @@ fn read_set(data: &Data, names: &Names) -> Result<Option<(DataFile, Images)>, Da
         ));
     }
     let images = Images {
-        pixels,
-        labels,
+        pixels: images.elements()?,
+        labels: labels.elements()?,
         rows,
         columns,
     };
@@ -155,73 +174,105 @@ fn find(data: &Data, names: &[&str]) -> Result<Option<DataFile>, DataError> {
     Ok(None)
 }
 
-/// Reads one file with `D` dimensions.
-fn read_file<const D: usize>(file: &DataFile) -> Result<([usize; D], Vec<u8>), DataError> {
-    let path = &file.path();
-    let mut magic = Vec::with_capacity(2);
-    file.reader()?
-        .take(2)
-        .read_to_end(&mut magic)
-        .map_err(|source| read_error(path, source))?;
-    let reader = BufReader::new(file.reader()?);
-    if magic == GZIP_MAGIC {
-        parse(path, MultiGzDecoder::new(reader))
-    } else {
-        parse(path, reader)
-    }
+/// A file with `D` dimensions whose header has been read.
+struct Opened<const D: usize> {
+    path: PathBuf,
+    dimensions: [usize; D],
+    /// Continues with the elements.
+    reader: Box<dyn Read>,
+    /// Number of elements that the header announces.
+    count: u64,
 }
 
-/// Reads header and elements, and checks that nothing is missing or left over.
-fn parse<const D: usize>(path: &Path, mut reader: impl Read) -> Result<([usize; D], Vec<u8>), DataError> {
-    let mut head = [0; 4];
-    read_header(path, &mut reader, &mut head)?;
-    if head != [0, 0, UNSIGNED_BYTE, D as u8] {
-        return Err(malformed(
-            path,
-            format!(
-                "it starts with {head:02x?}, where an IDX file of bytes in {D} dimension(s) \
-                 starts with [00, 00, 08, {D:02x}]; it is another kind of file or damaged, get \
-                 it anew"
+impl<const D: usize> Opened<D> {
+    /// Reads and checks the header.
+    fn new(file: &DataFile) -> Result<Self, DataError> {
+        let path = file.path();
+        let mut magic = Vec::with_capacity(2);
+        file.reader()?
+            .take(2)
+            .read_to_end(&mut magic)
+            .map_err(|source| DataError::of(&path, source))?;
+        let reader = BufReader::new(file.reader()?);
+        let (mut reader, most): (Box<dyn Read>, _) = match magic == GZIP_MAGIC {
+            true => (
+                Box::new(MultiGzDecoder::new(reader)),
+                SMALL.saturating_add(UNPACKED.saturating_mul(file.size()?)),
             ),
-        ));
-    }
-    let mut dimensions = [0; D];
-    let mut elements = 1u64;
-    for dimension in &mut dimensions {
-        let mut bytes = [0; 4];
-        read_header(path, &mut reader, &mut bytes)?;
-        let size = u32::from_be_bytes(bytes);
-        elements = elements.saturating_mul(u64::from(size));
-        *dimension = size as usize;
-    }
-    if elements == 0 || elements > MAX_ELEMENTS {
-        return Err(malformed(
-            path,
-            format!(
-                "its header claims the dimensions {dimensions:?}, which is not between 1 and \
-                 {MAX_ELEMENTS} bytes; the file is damaged, download it again"
-            ),
-        ));
-    }
-    // Reads one byte more, to see whether anything is left over.
-    let mut data = Vec::new();
-    reader
-        .take(elements + 1)
-        .read_to_end(&mut data)
-        .map_err(|source| damaged(path, &source))?;
-    let found = data.len() as u64;
-    if found != elements {
-        let problem = if found < elements {
-            format!("it ends after {found} of the {elements} bytes that its header announces")
-        } else {
-            format!("it goes on after the {elements} bytes that its header announces")
+            false => (Box::new(reader), MAX_ELEMENTS),
         };
-        return Err(malformed(
+        let mut head = [0; 4];
+        read_header(&path, &mut reader, &mut head)?;
+        if head != [0, 0, UNSIGNED_BYTE, D as u8] {
+            return Err(malformed(
+                &path,
+                format!(
+                    "it starts with {head:02x?}, where an IDX file of bytes in {D} dimension(s) \
+                     starts with [00, 00, 08, {D:02x}]; it is another kind of file or damaged, download \
+                     it again"
+                ),
+            ));
+        }
+        let mut dimensions = [0; D];
+        let mut count = 1u64;
+        for dimension in &mut dimensions {
+            let mut bytes = [0; 4];
+            read_header(&path, &mut reader, &mut bytes)?;
+            let size = u32::from_be_bytes(bytes);
+            count = count.saturating_mul(u64::from(size));
+            *dimension = size as usize;
+        }
+        if count == 0 || count > MAX_ELEMENTS {
+            return Err(malformed(
+                &path,
+                format!(
+                    "its header claims the dimensions {dimensions:?}, which is not between 1 and \
+                     {MAX_ELEMENTS} bytes; the file is damaged, download it again"
+                ),
+            ));
+        }
+        if count > most {
+            return Err(malformed(
+                &path,
+                format!(
+                    "its header claims {count} bytes, more than {UNPACKED} times what the packed file has; unpack it \
+                     (`gunzip`) if that is right"
+                ),
+            ));
+        }
+        Ok(Self {
             path,
-            format!("{problem}; the file is damaged, download it again"),
-        ));
+            dimensions,
+            reader,
+            count,
+        })
     }
-    Ok((dimensions, data))
+
+    /// Reads the elements and checks that nothing is missing or left over.
+    fn elements(self) -> Result<Vec<u8>, DataError> {
+        let Self {
+            path, reader, count, ..
+        } = self;
+        // Reads one byte more, to see whether anything is left over.
+        let mut data = Vec::new();
+        reader
+            .take(count + 1)
+            .read_to_end(&mut data)
+            .map_err(|source| damaged(&path, &source))?;
+        let found = data.len() as u64;
+        if found == count {
+            return Ok(data);
+        }
+        let problem = if found < count {
+            format!("it ends after {found} of the {count} bytes that its header announces")
+        } else {
+            format!("it goes on after the {count} bytes that its header announces")
+        };
+        Err(malformed(
+            &path,
+            format!("{problem}; the file is damaged, download it again"),
+        ))
+    }
 }
 
 fn read_header(path: &Path, reader: &mut impl Read, bytes: &mut [u8]) -> Result<(), DataError> {
@@ -234,13 +285,6 @@ fn damaged(path: &Path, source: &std::io::Error) -> DataError {
         path,
         format!("its content cannot be read ({source}); the file is damaged, download it again"),
     )
-}
-
-fn read_error(path: &Path, source: std::io::Error) -> DataError {
-    DataError::Read {
-        path: path.to_owned(),
-        source,
-    }
 }
 
 fn malformed(path: &Path, problem: String) -> DataError {
@@ -302,7 +346,7 @@ mod tests {
     }
 
     fn problem(folder: &Folder) -> String {
-        let message = read_folder(&folder.0).unwrap_err().to_string();
+        let message = read_folder(&folder.0, None).unwrap_err().to_string();
         assert!(
             message.contains(&*folder.0.to_string_lossy()),
             "the message must name the file: {message}"
@@ -317,7 +361,7 @@ mod tests {
         folder.put("train-labels.idx1-ubyte", &idx(&[2], &[7, 8]));
         folder.put("t10k-images-idx3-ubyte.gz", &gzip(&idx(&[1, 2, 1], &[5, 6])));
         folder.put("t10k-labels-idx1-ubyte.gz", &gzip(&idx(&[1], &[9])));
-        let split = read_folder(&folder.0).unwrap();
+        let split = read_folder(&folder.0, None).unwrap();
         assert_eq!(split.train.labels, [7, 8]);
         assert_eq!(split.train.pixels_of(1), [3, 4]);
         assert_eq!((split.train.rows, split.train.columns), (2, 1));
@@ -331,7 +375,7 @@ mod tests {
         let data: Vec<u8> = (0..11).collect();
         folder.put("images", &idx(&[11, 1, 1], &data));
         folder.put("labels.gz", &gzip(&idx(&[11], &data)));
-        let split = read_folder(&folder.0).unwrap();
+        let split = read_folder(&folder.0, None).unwrap();
         assert_eq!(split.train.labels, [0, 1, 2, 3, 4, 5, 6, 7, 8]);
         assert_eq!(split.test.labels, [9, 10]);
         assert_eq!(split.test.pixels, [9, 10]);
@@ -342,9 +386,9 @@ mod tests {
         let folder = Folder::new("empty");
         assert!(problem(&folder).contains("train-images-idx3-ubyte.gz"));
         folder.put("file", b"");
-        let error = read_folder(&folder.0.join("file")).unwrap_err();
+        let error = read_folder(&folder.0.join("file"), None).unwrap_err();
         assert!(error.to_string().contains("give the folder"));
-        let error = read_folder(&folder.0.join("absent")).unwrap_err();
+        let error = read_folder(&folder.0.join("absent"), None).unwrap_err();
         assert!(matches!(error, DataError::Read { .. }));
     }
 
@@ -389,7 +433,7 @@ mod tests {
             problem(&folder);
         }
         folder.put("images.gz", &packed);
-        assert!(read_folder(&folder.0).is_ok());
+        assert!(read_folder(&folder.0, None).is_ok());
     }
 
     #[test]
@@ -403,7 +447,7 @@ mod tests {
             damaged[bit / 8] ^= 1 << (bit % 8);
             folder.put("images.gz", &damaged);
             // Flipping bits of gzip's header that carry no data does no harm.
-            if let Ok(split) = read_folder(&folder.0) {
+            if let Ok(split) = read_folder(&folder.0, None) {
                 assert_eq!(split.train.pixels, [3; 8]);
             }
         }
@@ -426,6 +470,7 @@ mod tests {
             assert!(problem(&folder).contains("its header claims"));
         }
         // Within the bound, but without data: only what arrives is allocated.
+        folder.put("labels", &idx(&[1 << 20], &[]));
         folder.put("images", &idx(&[1 << 20, 1, 1 << 10], &[0; 9]));
         assert!(problem(&folder).contains("ends after 9"));
     }

@@ -1,5 +1,6 @@
 //! Data sets on disk and in memory, readers for their formats, and how a run's data reaches peers that lack it.
 
+mod contents;
 mod error;
 pub mod files;
 #[cfg(all(test, feature = "native"))]
@@ -19,8 +20,9 @@ pub(crate) mod fetch;
 #[cfg(feature = "native")]
 pub mod serve;
 
+pub use contents::Contents;
 pub use error::DataError;
-pub use files::{Contents, Data, DataFile};
+pub use files::{Data, DataFile};
 pub use images::{Images, Split};
 pub use stock::Stock;
 pub use tree::BLOCK;

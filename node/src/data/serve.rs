@@ -15,9 +15,9 @@ use crate::net::connection::{LEFT, close};
 use crate::net::handshake::{Caller, read_message, refuse};
 use crate::net::hello::encode;
 use crate::net::link::Refusal;
+use crate::open;
 use annulus_core::Digest;
 use quinn::Connection;
-use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::sync::Arc;
 use std::time::Duration;
@@ -191,7 +191,7 @@ impl Counter {
                 self.send(session, caller, nodes.to_vec(), ring).await?;
             }
             let open = spawn_blocking(move || {
-                let mut file = File::open(path)?;
+                let mut file = open::named(&path)?;
                 file.seek(SeekFrom::Start(from))?;
                 std::io::Result::Ok(file)
             });

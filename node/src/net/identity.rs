@@ -3,6 +3,7 @@
 //! A [`PeerId`] is an Ed25519 public key, so it needs no authority and nobody can claim it without the private key.
 //! This module knows nothing of runs, tickets or connections.
 
+use crate::store::files::{FileError, read_limited, write_private};
 use annulus_core::PeerId;
 use annulus_core::signature::Key;
 use rcgen::{CertificateParams, KeyPair, PKCS_ED25519};
@@ -11,8 +12,7 @@ use rustls::{
     server::ParsedCertificate,
 };
 use std::{
-    fmt, fs,
-    io::{self, Write},
+    fmt, fs, io,
     path::{Path, PathBuf},
 };
 
@@ -46,10 +46,8 @@ impl Identity {
 
     /// The identity saved at `path`.
     pub fn load(path: &Path) -> Result<Self, IdentityError> {
-        let unreadable = |error| IdentityError::Read(path.to_owned(), error);
-        let mut file = [0; PKCS8.len() + 32 + 1];
-        let read = fs::File::open(path).and_then(|mut input| read_all(&mut input, &mut file));
-        let seed = file[..read.map_err(unreadable)?].strip_prefix(&PKCS8);
+        let file = read_limited(path, PKCS8.len() + 32 + 1).map_err(IdentityError::Read)?;
+        let seed = file.strip_prefix(&PKCS8);
         let seed = seed.and_then(|seed| <[u8; 32]>::try_from(seed).ok());
         seed.map(Self::from_seed)
             .ok_or_else(|| IdentityError::NoKey(path.to_owned()))
@@ -59,33 +57,18 @@ impl Identity {
     ///
     /// It never overwrites a file: a lost key is a lost identity.
     pub fn save(&self, path: &Path) -> Result<(), IdentityError> {
-        self.write(path)
-            .map_err(|error| IdentityError::Write(path.to_owned(), error))
-    }
-
-    fn write(&self, path: &Path) -> io::Result<()> {
-        path.parent().map_or(Ok(()), fs::create_dir_all)?;
-        if path.try_exists()? {
-            return Err(io::ErrorKind::AlreadyExists.into());
+        let failed = |error| IdentityError::Write(FileError::new(path, error));
+        path.parent().map_or(Ok(()), fs::create_dir_all).map_err(failed)?;
+        if fs::symlink_metadata(path).is_ok() {
+            return Err(failed(io::ErrorKind::AlreadyExists.into()));
         }
-        // First under another name: a power failure must not leave half a key.
-        let mut name = path.as_os_str().to_owned();
-        name.push(".partial");
-        let partial = PathBuf::from(name);
-        let mut options = fs::OpenOptions::new();
-        options.write(true).create(true).truncate(true);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let mut file = options.open(&partial)?;
-        file.write_all(&self.private())?;
-        file.sync_all()?;
-        fs::rename(&partial, path)
+        write_private(path, &self.private()).map_err(IdentityError::Write)
     }
 
     /// The identity saved at `path`, or a new one saved there if there is no such file.
     pub fn load_or_create(path: &Path) -> Result<Self, IdentityError> {
         match Self::load(path) {
-            Err(IdentityError::Read(_, error)) if error.kind() == io::ErrorKind::NotFound => {
+            Err(IdentityError::Read(FileError::Missing(_))) => {
                 let identity = Self::generate();
                 identity.save(path)?;
                 Ok(identity)
@@ -132,18 +115,6 @@ impl Identity {
     }
 }
 
-/// Fills as much of a buffer as the input has bytes.
-fn read_all(input: &mut impl io::Read, buffer: &mut [u8]) -> io::Result<usize> {
-    let mut len = 0;
-    while len < buffer.len() {
-        match input.read(&mut buffer[len..])? {
-            0 => break,
-            read => len += read,
-        }
-    }
-    Ok(len)
-}
-
 impl fmt::Debug for Identity {
     /// Without the private key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -159,13 +130,12 @@ pub(crate) fn peer_of(certificate: &CertificateDer<'_>) -> Option<PeerId> {
     Some(PeerId(key.try_into().ok()?))
 }
 
-/// Why an identity could not be loaded or saved. Nothing on disk has changed, except that a failed write may leave a
-/// short file whose name ends in `.partial`.
+/// Why an identity could not be loaded or saved. Nothing on disk has changed.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
     /// The file cannot be read.
-    #[error("cannot read the identity {path}: {1}", path = .0.display())]
-    Read(PathBuf, io::Error),
+    #[error("cannot read this peer's identity: {0}")]
+    Read(FileError),
     /// The file does not hold one of our keys.
     #[error(
         "{path} holds no annulus identity (an Ed25519 key as PKCS #8 DER): name another file, or move it away \
@@ -174,8 +144,8 @@ pub enum IdentityError {
     )]
     NoKey(PathBuf),
     /// The file cannot be written.
-    #[error("cannot save the identity to {path}: {1}", path = .0.display())]
-    Write(PathBuf, io::Error),
+    #[error("cannot save this peer's identity: {0}")]
+    Write(FileError),
 }
 
 #[cfg(test)]
@@ -205,7 +175,20 @@ mod tests {
         #[cfg(unix)]
         {
             use std::os::unix::fs::PermissionsExt;
-            assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+            let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+            assert_eq!(mode(&path), 0o600);
+            // A file that somebody put in the key's way does not receive the key.
+            let (path, planted) = (dir.join("other"), dir.join("other.partial"));
+            fs::write(&planted, "").unwrap();
+            fs::set_permissions(&planted, fs::Permissions::from_mode(0o666)).unwrap();
+            let theirs = fs::File::open(&planted).unwrap();
+            Identity::load_or_create(&path).unwrap();
+            assert_eq!((mode(&path), theirs.metadata().unwrap().len()), (0o600, 0));
+            std::os::unix::fs::symlink(&path, dir.join("link")).unwrap();
+            let error = Identity::load_or_create(&dir.join("link"))
+                .unwrap_err()
+                .to_string();
+            assert!(error.contains("is a link"), "{error}");
         }
         fs::remove_dir_all(dir).unwrap();
     }

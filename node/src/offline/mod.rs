@@ -36,7 +36,9 @@ pub(crate) fn note_round(round: annulus_core::Round) {
 /// Tells a person, on standard error, what was passed over on the way to a checkpoint.
 #[cfg(feature = "native")]
 pub(crate) fn warn(warnings: &[String]) {
+    use std::io::Write;
     for warning in warnings {
-        eprintln!("warning: {}", crate::printable::printable(warning));
+        // If nobody reads it, nobody is told.
+        let _ = writeln!(std::io::stderr(), "warning: {}", crate::printable::printable(warning));
     }
 }

@@ -18,8 +18,8 @@ pub enum ComputeResult {
     Made(Input),
     /// A contribution could not be made; an empty one stands for it.
     Refused(Input, WorkerError),
-    /// The device cannot go on.
-    Failed(WorkerError),
+    /// This peer cannot go on. If the protocol waits for a contribution, an empty one ends the round.
+    Failed(Option<Input>, WorkerError),
 }
 
 impl ComputeResult {
@@ -32,17 +32,14 @@ impl ComputeResult {
             loss: made.loss_sum,
             compute,
         };
+        let empty = Contribution {
+            gradient: Vec::new(),
+            loss_sum: 0.0,
+            samples: 0,
+        };
         match made {
             Ok(made) => Self::Made(contribution(made)),
-            Err(error) if is_not_finite(&error) => {
-                let empty = Contribution {
-                    gradient: Vec::new(),
-                    loss_sum: 0.0,
-                    samples: 0,
-                };
-                Self::Refused(contribution(empty), error)
-            }
-            Err(error) => Self::Failed(error),
+            Err(error) => Self::without(contribution(empty), error),
         }
     }
 }
@@ -53,8 +50,15 @@ impl ComputeResult {
         let span = |done: SpanDone| Input::Span(Box::new(SpanDone { compute, ..done }));
         match done {
             Ok(done) => Self::Made(span(done)),
-            Err(error) if is_not_finite(&error) => Self::Refused(span(SpanDone::default()), error),
-            Err(error) => Self::Failed(error),
+            Err(error) => Self::without(span(SpanDone::default()), error),
+        }
+    }
+
+    /// Tells the protocol that there is no contribution.
+    fn without(empty: Input, error: WorkerError) -> Self {
+        match is_not_finite(&error) {
+            true => Self::Refused(empty, error),
+            false => Self::Failed(Some(empty), error),
         }
     }
 }
@@ -88,7 +92,7 @@ pub async fn warm_up(
             Ok(made) => params = made.gradient,
             // Zeros in place of the parameters may well do that.
             Err(error) if is_not_finite(&error) => params = vec![0.0; parameters],
-            Err(error) => return ComputeResult::Failed(error),
+            Err(error) => return ComputeResult::Failed(None, error),
         }
         let took = clock() - start;
         params.fill(0.0);

@@ -46,9 +46,6 @@ pub enum Error {
     /// The device or model failed.
     #[error(transparent)]
     Worker(#[from] WorkerError),
-    /// The run directory cannot be made.
-    #[error("cannot make the folder {path}: {1}. Name another with --out, or make room", path = .0.display())]
-    Out(PathBuf, std::io::Error),
     /// The peer's key.
     #[error(transparent)]
     Identity(#[from] IdentityError),
@@ -202,7 +199,7 @@ pub enum Error {
     Settings(&'static str),
     /// A file that is neither of a run nor of a page.
     #[error(transparent)]
-    File(FileError),
+    File(#[from] FileError),
     /// The file system has no locks.
     #[error(
         "{path} cannot be locked ({1}), and without a lock two peers could found the run at once: mount the file system with \
@@ -264,10 +261,11 @@ pub enum Error {
     Dial(#[from] DialError),
     /// The run's data is not here.
     #[error(
-        "the data that this run trains on is not on this machine. Copy it from the machine that started the run, and \
-         name it with --data"
+        "the data that this run trains on is not on this machine{}: name where it is with --data, or copy it from the machine \
+         that started the run. A peer that finds others of the run fetches it from them",
+        looked_at(.0)
     )]
-    NoData,
+    NoData(Vec<PathBuf>),
     /// The run's data is not here, and could not be fetched.
     #[error(
         "the data that this run trains on is not on this machine, and it could not be fetched: {why}. Copy it from \
@@ -332,12 +330,21 @@ pub enum Error {
     },
 }
 
+/// The places where the data was before.
+fn looked_at(places: &[PathBuf]) -> String {
+    let places: Vec<String> = places.iter().map(|place| place.display().to_string()).collect();
+    match places.is_empty() {
+        true => String::new(),
+        false => format!(" (it is no longer at {})", places.join(" or at ")),
+    }
+}
+
 /// Where the right data is to be had.
 fn where_from(source: DataSource) -> &'static str {
     match source {
         DataSource::Made => "Its data is made by the task itself: use the same version of this program",
         DataSource::Given { .. } => {
-            "Copy the data from the machine that started the run, and name it with --data"
+            "Name the run's own data with --data, or leave --data out: then a peer fetches it from another of the run"
         }
     }
 }

@@ -21,19 +21,20 @@ pub(crate) struct Folder {
     pub identity: Arc<Identity>,
     /// What it may do in the run that it is of.
     right: Option<Right>,
+    /// The key of the run that was founded here.
+    run_key: Option<Secret>,
 }
 
 impl Folder {
     /// Takes one, and makes it if there is none.
     pub fn take(path: &Path) -> Result<Self, Error> {
-        std::fs::create_dir_all(path).map_err(|error| Error::Out(path.to_path_buf(), error))?;
         let lock = Arc::new(RunLock::take(path)?);
         let identity = Arc::new(Identity::load_or_create(&path.join("identity"))?);
-        let right = Right::of_folder(path);
         Ok(Self {
+            run_key: run_key_of(path)?,
+            right: Right::of_folder(path)?,
             lock,
             identity,
-            right,
         })
     }
 
@@ -60,7 +61,9 @@ impl Folder {
         Self {
             lock: self.lock.clone(),
             identity: self.identity.clone(),
-            right: Right::of_folder(self.path()),
+            // If they cannot be read now, what was read before still holds.
+            run_key: run_key_of(self.path()).unwrap_or(self.run_key),
+            right: Right::of_folder(self.path()).unwrap_or_else(|_| self.right.clone()),
         }
     }
 
@@ -81,7 +84,7 @@ impl Folder {
 
     /// The key of the run that was founded here, or a new one for a run that is to be.
     pub fn run_key(&self) -> Secret {
-        run_key_of(self.path()).unwrap_or_else(Secret::generate)
+        self.run_key.unwrap_or_else(Secret::generate)
     }
 
     /// The ticket by which its peer came to a run, if it came by one.
@@ -91,9 +94,9 @@ impl Folder {
         (!ticket.addrs.is_empty()).then_some(ticket)
     }
 
-    /// Whether any run has begun here: what has no ledger yet has nothing to lose.
-    pub fn has_run(&self) -> bool {
-        RunDir::is_begun(self.path())
+    /// Whether any run has begun here.
+    pub fn has_run(&self) -> Result<bool, Error> {
+        Ok(RunDir::is_begun(self.path())?)
     }
 
     /// Whether a run of this name has begun here.
@@ -102,7 +105,7 @@ impl Folder {
     ///
     /// If it is another.
     pub fn holds(&self, run: RunId) -> Result<bool, Error> {
-        if !self.has_run() {
+        if !self.has_run()? {
             return Ok(false);
         }
         match RunDir::open(self.path())?.manifest().run_id() == run {

@@ -135,7 +135,7 @@ pub(crate) async fn listen(
     };
     if let Some(split) = &manifest.split {
         settings.room = split::room(manifest, split, local.memory, local.spans)?;
-        settings.saves_every = local.checkpoint_every;
+        settings.saves_every = local.checkpoint_every.rounds;
     }
     warnings.extend(page.as_ref().and_then(|_| not_for_tabs(manifest)));
     Ok(Home {

@@ -6,8 +6,9 @@
 //! know how a peer takes part.
 
 use crate::net::ticket::{Secret, Ticket};
+use crate::open;
 use crate::participant::error::Error;
-use crate::store::files::{At, FileError, read_limited, write_private};
+use crate::store::files::{At, FileError, read_limited, read_named, write_private};
 use annulus_core::{Contact, RunId};
 use std::fs::{File, TryLockError};
 use std::net::{SocketAddr, UdpSocket};
@@ -99,7 +100,7 @@ const SHORTEST_SECRET: usize = 16;
 
 /// The key of the run that is met for with the secret in a file.
 pub(crate) fn key_of_secret(path: &Path) -> Result<Secret, Error> {
-    let bytes = read_limited(path, LIMIT).map_err(Error::File)?;
+    let bytes = read_named(path, LIMIT).map_err(Error::File)?;
     let secret = bytes.trim_ascii();
     match secret.len() < SHORTEST_SECRET {
         true => Err(Error::ShortSecret(path.to_path_buf())),
@@ -146,7 +147,7 @@ impl MeetingFile {
         if let Some(folder) = name.parent() {
             std::fs::create_dir_all(folder).at(folder).map_err(Error::File)?;
         }
-        let lock = File::create(&name).at(&name).map_err(Error::File)?;
+        let lock = open::lock_file(&name).at(&name).map_err(Error::File)?;
         match lock.try_lock() {
             Ok(()) => Ok(Some(Held {
                 file: self.clone(),
@@ -163,7 +164,7 @@ impl MeetingFile {
     ///
     /// If it holds something else.
     pub fn ticket(&self) -> Result<Option<Ticket>, Error> {
-        let bytes = match read_limited(&self.0, LIMIT) {
+        let bytes = match read_named(&self.0, LIMIT) {
             Err(FileError::Missing(_)) => return Ok(None),
             other => other.map_err(Error::File)?,
         };

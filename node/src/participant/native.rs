@@ -49,9 +49,6 @@ use working::Working;
 /// Between two looks at what was left in the folder.
 const LOOK_AT_FOLDER: Duration = Duration::from_secs(1);
 
-/// Exit code of a process that left before its run's end, whether it left in time or had to be ended.
-pub const LEFT: u8 = 75;
-
 /// How long frames that were sent may still travel when a peer goes.
 const DRAIN: Duration = Duration::from_secs(3);
 
@@ -148,8 +145,8 @@ impl<'a> Participant<'a> {
             last_eval: None,
             refused: None,
             failure: None,
-            recorded: None,
             saved_at: Instant::now(),
+            recorded: None,
         };
         let driver = Driver::new(peer, link, shuffle);
         Self { driver, host }
@@ -263,10 +260,10 @@ struct NativeHost<'a> {
     last_eval: Option<(Round, Eval)>,
     refused: Option<WorkerError>,
     failure: Option<Error>,
+    /// When the state was last saved, or this peer began.
+    saved_at: Instant,
     /// The head that the ledger on disk ends with: only its state may be saved.
     recorded: Option<(Round, Digest)>,
-    /// When a checkpoint was last due.
-    saved_at: Instant,
 }
 
 /// What happens beside the link.
@@ -420,7 +417,13 @@ impl NativeHost<'_> {
                 self.refused = Some(why);
                 self.feed(input, driver);
             }
-            ComputeResult::Failed(why) => self.fail(why.into(), driver),
+            ComputeResult::Failed(input, why) => {
+                self.fail(why.into(), driver);
+                // The others wait for this peer's part of the round, which is its last.
+                if let Some(input) = input {
+                    self.feed(input, driver);
+                }
+            }
         }
     }
 

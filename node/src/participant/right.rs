@@ -3,6 +3,7 @@
 //! It is read by the peer at its start, and beside it by who invites and revokes.
 
 use crate::net::ticket::{Secret, Ticket};
+use crate::open;
 use crate::store::files::{At, FileError, read_limited, write_private};
 use annulus_core::PeerId;
 use annulus_core::id::TicketId;
@@ -41,10 +42,17 @@ impl Right {
     }
 
     /// What a folder holds, if it holds a ticket.
-    pub fn of_folder(path: &Path) -> Option<Self> {
-        let ticket: Ticket = text_of(&ticket_file(path))?.parse().ok()?;
-        let run_key = run_key_of(path).filter(|secret| secret.key().peer() == ticket.root.key);
-        Some(Self { ticket, run_key })
+    ///
+    /// # Errors
+    ///
+    /// If it exists and cannot be read.
+    pub fn of_folder(path: &Path) -> Result<Option<Self>, FileError> {
+        let text = text_of(&ticket_file(path))?;
+        let Some(ticket) = text.and_then(|text| text.parse::<Ticket>().ok()) else {
+            return Ok(None);
+        };
+        let run_key = run_key_of(path)?.filter(|secret| secret.key().peer() == ticket.root.key);
+        Ok(Some(Self { ticket, run_key }))
     }
 
     /// All that it may do.
@@ -96,16 +104,18 @@ pub(crate) fn ticket_file(path: &Path) -> PathBuf {
 }
 
 /// The key of the run that was founded in a folder.
-pub(crate) fn run_key_of(path: &Path) -> Option<Secret> {
-    let hex = text_of(&path.join(RUN_KEY))?;
-    let bytes = data_encoding::HEXLOWER_PERMISSIVE
-        .decode(hex.trim().as_bytes())
-        .ok()?;
-    bytes.try_into().ok().map(Secret)
+pub(crate) fn run_key_of(path: &Path) -> Result<Option<Secret>, FileError> {
+    let hex = text_of(&path.join(RUN_KEY))?.unwrap_or_default();
+    let bytes = data_encoding::HEXLOWER_PERMISSIVE.decode(hex.trim().as_bytes());
+    Ok(bytes.ok().and_then(|bytes| bytes.try_into().ok()).map(Secret))
 }
 
-fn text_of(path: &Path) -> Option<String> {
-    String::from_utf8(read_limited(path, LIMIT).ok()?).ok()
+/// The text of a file, if it exists.
+fn text_of(path: &Path) -> Result<Option<String>, FileError> {
+    match read_limited(path, LIMIT) {
+        Err(FileError::Missing(_)) => Ok(None),
+        read => Ok(String::from_utf8(read?).ok()),
+    }
 }
 
 /// Leaves a revocation for the peer of a folder. Gives the file, which the peer removes once the run has heard of it.
@@ -117,7 +127,7 @@ pub(crate) fn leave_revocation(
     let name = revocation.ticket(root.run).map(|(_, id)| id.to_hex());
     let file = path.join(REVOCATIONS).join(name.unwrap_or_default());
     let folder = path.join(REVOCATIONS);
-    std::fs::create_dir_all(&folder).at(&folder)?;
+    open::make_folder(&folder).at(&folder)?;
     let bytes = postcard::to_allocvec(revocation).expect("a revocation has only plain data");
     write_private(&file, &bytes)?;
     Ok(file)
@@ -125,12 +135,13 @@ pub(crate) fn leave_revocation(
 
 /// The revocations that were left in a folder.
 pub(crate) fn revocations_in(path: &Path) -> Vec<(PathBuf, Revocation)> {
-    let files = std::fs::read_dir(path.join(REVOCATIONS)).into_iter().flatten();
+    let folder = path.join(REVOCATIONS);
+    let files = open::folder(&folder).and_then(|()| std::fs::read_dir(&folder));
     let read = |file: std::fs::DirEntry| {
         // What is still being written has a longer name.
         TicketId::from_hex(file.file_name().to_str()?)?;
         let bytes = read_limited(&file.path(), LIMIT).ok()?;
         Some((file.path(), postcard::from_bytes(&bytes).ok()?))
     };
-    files.flatten().filter_map(read).collect()
+    files.into_iter().flatten().flatten().filter_map(read).collect()
 }

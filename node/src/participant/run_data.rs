@@ -95,22 +95,30 @@ fn find_data<T>(
             here.into_iter().flatten().flatten().map(Some).collect()
         }
     };
-    let mut why = Error::NoData;
+    let mut looked = Vec::new();
+    let mut why = None;
     for place in places {
+        // The data was there once, and has been moved since.
+        if given.is_none()
+            && let Some(place) = place.as_ref().filter(|place| !place.exists())
+        {
+            looked.push(place.clone());
+            continue;
+        }
         match read(place.as_deref()) {
             Ok((data, found)) if found == manifest.data => return Ok(data),
             Ok((_, found)) => {
                 let wanted = manifest.data;
-                why = Error::OtherData {
+                why = Some(Error::OtherData {
                     wanted,
                     found,
                     data_source: manifest.data_source,
-                };
+                });
             }
-            Err(error) => why = error,
+            Err(error) => why = Some(error),
         }
     }
-    Err(why)
+    Err(why.unwrap_or(Error::NoData(looked)))
 }
 
 /// Whether what lies at a path is the run's data.

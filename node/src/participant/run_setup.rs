@@ -328,7 +328,9 @@ pub fn try_out(
             )) {
                 ComputeResult::Made(Input::Warm { speed }) => Some(speed as f64 / 1000.0),
                 ComputeResult::Made(_) => None,
-                ComputeResult::Refused(_, error) | ComputeResult::Failed(error) => return Err(error.into()),
+                ComputeResult::Refused(_, error) | ComputeResult::Failed(_, error) => {
+                    return Err(error.into());
+                }
             }
         }
     };

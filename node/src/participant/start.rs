@@ -2,6 +2,7 @@
 
 use crate::data::fetch::{Guest, fetch_manifest};
 use crate::data::provision::Source;
+pub use crate::ending::LEFT;
 use crate::events::{Event, Sink};
 use crate::net::link::DialError;
 use crate::net::ticket::{Secret, Ticket};
@@ -10,8 +11,8 @@ use crate::participant::error::Error;
 use crate::participant::folder::{Folder, ticket_to};
 use crate::participant::home::{listen, told_to};
 use crate::participant::limits::keep_to_cores;
+pub use crate::participant::native::Ending;
 use crate::participant::native::Participant;
-pub use crate::participant::native::{Ending, LEFT};
 use crate::participant::permission::{LOOK, Permission};
 use crate::participant::right::Right;
 use crate::participant::run_setup::{Computes, Means, RunSetup, prepare};
@@ -19,15 +20,16 @@ use crate::participant::signals::Requests;
 use crate::participant::{initial, memory};
 use crate::store::checkpoint::RunWriter;
 use crate::store::checkpoint_writer::Destination;
+use crate::store::files::{At, FileError};
 use crate::store::known::Known;
-use crate::store::run_dir::CheckpointError;
+use crate::store::run_dir::{CheckpointError, RunDir};
 use crate::task_factory::TaskFactory;
 use crate::web::Site;
 use annulus_core::config::ManifestError;
 use annulus_core::ledger::Head;
 use annulus_core::{Contact, DataSource, Manifest, Peer, State, Time};
 use bytes::Bytes;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -49,7 +51,7 @@ pub async fn train(
     let (folder, errand) = match options.start {
         Start::New(run) => (Folder::take(&local.out)?, Errand::Begin(run)),
         Start::Meet(run, meet, secret) => (Folder::take_free(&local.out)?, Errand::Meet(run, meet, secret)),
-        Start::Resume(dir) if !dir.is_dir() => return Err(CheckpointError::NoRun(dir).into()),
+        Start::Resume(dir) if !is_folder(&dir)? => return Err(CheckpointError::NoRun(dir).into()),
         Start::Resume(dir) => (Folder::take(&dir)?, Errand::Resume),
     };
     take_part(folder, local, &errand, factories, requests, sink).await
@@ -75,13 +77,21 @@ pub async fn join(options: JoinOptions, factories: &[TaskFactory], sink: Sink<'_
     .await
 }
 
+/// Whether a path is a folder. Fails if that cannot be known.
+fn is_folder(path: &Path) -> Result<bool, Error> {
+    match std::fs::metadata(path).at(path) {
+        Err(FileError::Missing(_)) => Ok(false),
+        found => Ok(found?.is_dir()),
+    }
+}
+
 /// What is to be seen to before there are any threads: how much of the machine they may take, and who hears of requests.
 fn prepared_for(local: &Local) -> Result<Requests, Error> {
     if let Some(cores) = local.cores {
         keep_to_cores(cores.get()).map_err(Error::Cores)?;
     }
     memory::keep_within(local.memory);
-    Requests::new().map_err(Error::Requests)
+    Requests::new(Some(local.leave_within)).map_err(Error::Requests)
 }
 
 /// Takes part whenever this machine may be computed on, until the run ends or this peer is asked to leave. When it may not,
@@ -222,13 +232,16 @@ impl<'a> Starting<'a> {
 
     /// Whatever has begun in the folder.
     async fn resume(self) -> Result<Entrance<'a>, Error> {
-        if self.folder.has_run() {
+        if self.folder.has_run()? {
             return self.go_on(None, None).await;
         }
         // One that came by a ticket and had not a whole state yet may still have it. A founder has nobody to ask.
         match self.folder.came_by() {
             Some(ticket) => self.enter(ticket).await,
-            None => Err(CheckpointError::NoRun(self.local.out).into()),
+            // Opening it tells what is missing.
+            None => Err(RunDir::open(&self.local.out)
+                .map_or_else(|error| error, |_| CheckpointError::NoRun(self.local.out))
+                .into()),
         }
     }
 
@@ -345,7 +358,7 @@ impl<'a> Starting<'a> {
         let found = RunSetup::of(manifest, &self.local, self.factories);
         let (missing, files) = match (found, manifest.data_source) {
             (
-                Err(error @ (Error::NoData | Error::OtherData { .. } | Error::Task(_))),
+                Err(error @ (Error::NoData(_) | Error::OtherData { .. } | Error::Task(_))),
                 DataSource::Given { files },
             ) if self.local.data.is_none() => (error, files),
             (found, _) => return Ok((found?, None)),

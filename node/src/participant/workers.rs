@@ -180,7 +180,7 @@ fn compute_spans(
                     let speed = pace.speed(speed as u64);
                     ComputeResult::Made(Input::Warm { speed })
                 }
-                Err(error) => ComputeResult::Failed(error),
+                Err(error) => ComputeResult::Failed(None, error),
             },
             Job::Span { work, samples } => {
                 thread::sleep(pace.rest(start));

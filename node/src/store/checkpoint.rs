@@ -3,7 +3,8 @@
 //! [`RunWriter`] is the only writer; its [`Saver`] saves states from another thread. A checkpoint appears completely or
 //! not at all, and never before the ledger that leads to it. It knows nothing of peers, tasks or devices.
 
-use crate::store::files::{At, PARTIAL, remove_if_there, write_atomic};
+use crate::open;
+use crate::store::files::{At, FileError, PARTIAL, own_folder, remove_if_there, write_atomic};
 use crate::store::ledger_file::{Entry, LedgerWriter, advance};
 use crate::store::lock::RunLock;
 use crate::store::run_dir::state_error;
@@ -14,7 +15,7 @@ use annulus_core::ledger::{Founder, Head, Record};
 use annulus_core::state::State;
 use serde_json::Value;
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -52,16 +53,15 @@ impl RunWriter {
         state: &State,
     ) -> Result<Self, CheckpointError> {
         let path = &lock.path().to_path_buf();
+        if RunDir::is_begun(path)? {
+            return Err(CheckpointError::Occupied(path.to_path_buf()));
+        }
         let checkpoints = path.join("checkpoints");
-        fs::create_dir_all(&checkpoints).at(&checkpoints)?;
+        open::make_folder(&checkpoints).at(&checkpoints)?;
         let dir = RunDir {
             path: path.to_path_buf(),
             manifest: manifest.clone(),
         };
-        // The ledger is written last. If it does not exist, there was a crash here before, and nothing is lost.
-        if dir.ledger_path().exists() {
-            return Err(CheckpointError::Occupied(path.to_path_buf()));
-        }
         let digest = state.digest();
         write_atomic(&path.join("manifest.bin"), |out| {
             out.write_all(&manifest.encode())
@@ -91,6 +91,10 @@ impl RunWriter {
     pub fn open_in(lock: Arc<RunLock>) -> Result<(Self, LoadedRun), CheckpointError> {
         let path = &lock.path().to_path_buf();
         let dir = RunDir::open(path)?;
+        // A damaged ledger is passed over, but a link or a pipe in its place was put there by somebody.
+        if let Err(error @ CheckpointError::File(FileError::Odd(..))) = dir.entries() {
+            return Err(error);
+        }
         remove_partials(path)?;
         let mut warnings = Vec::new();
         let points = dir.points(&mut warnings);
@@ -104,8 +108,9 @@ impl RunWriter {
             None => {
                 // The ledger does not lead to this checkpoint. Keep the ledger for somebody who can make sense of it.
                 let aside = path.join("ledger.cut");
-                if dir.ledger_path().exists() {
-                    fs::rename(dir.ledger_path(), &aside).at(&aside)?;
+                match fs::rename(dir.ledger_path(), &aside) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error).at(&aside)?,
+                    _ => {}
                 }
                 let run = dir.manifest.run_id();
                 let ledger = LedgerWriter::create(&dir.ledger_path(), run, &loaded.head, loaded.digest)?;
@@ -287,6 +292,7 @@ fn save(dir: &RunDir, label: &Label, state: &State) -> Result<PathBuf, Checkpoin
     let path = dir.checkpoint_path(label.head.round);
     let header = state_file::checkpoint_header(&dir.manifest, label, state);
     let header = header.map_err(|error| state_error(path.clone(), error))?;
+    own_folder(&dir.path().join("checkpoints"))?;
     write_atomic(&path, |out| {
         out.write_all(&header)?;
         state_file::write_vectors(out, state)
@@ -295,7 +301,9 @@ fn save(dir: &RunDir, label: &Label, state: &State) -> Result<PathBuf, Checkpoin
 }
 
 fn remove_partials(path: &Path) -> Result<(), CheckpointError> {
-    for dir in [path.to_path_buf(), path.join("checkpoints")] {
+    let checkpoints = path.join("checkpoints");
+    own_folder(&checkpoints)?;
+    for dir in [path.to_path_buf(), checkpoints] {
         for file in fs::read_dir(&dir).at(&dir)? {
             let file = file.at(&dir)?.path();
             if file.to_string_lossy().ends_with(PARTIAL) {

@@ -2,15 +2,19 @@
 //!
 //! A run that continues from an earlier checkpoint evaluates some rounds again; the later line counts.
 
-use crate::store::files::{At, FileError};
+use crate::open;
+use crate::store::files::{FileError, read_limited};
 use annulus_core::id::Round;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fs::{self, OpenOptions};
-use std::io::{ErrorKind, Write};
+use std::fs::OpenOptions;
+use std::io::Write;
 use std::path::Path;
 
 const FILE: &str = "evals.jsonl";
+
+/// At most this much is read: about half a million lines.
+const LIMIT: usize = 64 << 20;
 
 /// An evaluation of the state after a round.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -27,21 +31,21 @@ pub struct Evaluated {
 pub fn append(dir: &Path, evaluated: &Evaluated) -> Result<(), FileError> {
     let path = dir.join(FILE);
     let line = serde_json::to_string(evaluated).expect("plain data") + "\n";
-    let file = OpenOptions::new().create(true).append(true).open(&path);
+    let file = open::own(&path, OpenOptions::new().create(true).append(true));
     file.and_then(|mut file| file.write_all(line.as_bytes()))
-        .at(&path)
+        .map_err(|error| FileError::of_new(&path, error))
 }
 
 /// All results, ordered by round. Skips lines that are torn or not numbers.
 pub fn read(dir: &Path) -> Result<Vec<Evaluated>, FileError> {
     let path = dir.join(FILE);
-    let text = match fs::read_to_string(&path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-        text => text.at(&path)?,
+    let text = match read_limited(&path, LIMIT) {
+        Err(FileError::Missing(_)) => return Ok(Vec::new()),
+        text => text?,
     };
     let lines = text
-        .lines()
-        .filter_map(|line| serde_json::from_str::<Evaluated>(line).ok());
+        .split(|byte| *byte == b'\n')
+        .filter_map(|line| serde_json::from_slice::<Evaluated>(line).ok());
     let by_round: BTreeMap<Round, Evaluated> = lines.map(|e| (e.round, e)).collect();
     Ok(by_round.into_values().collect())
 }
@@ -72,5 +76,14 @@ mod tests {
         let mut file = OpenOptions::new().append(true).open(dir.join(FILE)).unwrap();
         file.write_all(b"{\"round\":30,\"lo").unwrap();
         assert_eq!(read(dir).unwrap(), [of(5, 3.0, Some(0.5)), of(10, 2.25, None)]);
+        #[cfg(unix)]
+        {
+            let others = dir.join("others");
+            std::fs::rename(dir.join(FILE), &others).unwrap();
+            let before = std::fs::read(&others).unwrap();
+            std::os::unix::fs::symlink(&others, dir.join(FILE)).unwrap();
+            assert!(append(dir, &of(30, 1.0, None)).is_err() && read(dir).is_err());
+            assert_eq!(std::fs::read(&others).unwrap(), before);
+        }
     }
 }

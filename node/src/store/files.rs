@@ -2,6 +2,7 @@
 //!
 //! It does not know what is in the files.
 
+use crate::open::{self, Odd};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
@@ -24,6 +25,12 @@ pub enum FileError {
     /// There is no such file.
     #[error("{path} does not exist", path = .0.display())]
     Missing(PathBuf),
+    /// The folder to write to does not exist.
+    #[error("the folder {path} is gone, or was never there: make it, or name another", path = .0.display())]
+    NoFolder(PathBuf),
+    /// A link, a pipe or the like stands where a plain file should be.
+    #[error("{path} {1}", path = .0.display())]
+    Odd(PathBuf, Odd),
     /// Any other error of the operating system.
     #[error("{path}: {1}", path = .0.display())]
     Io(PathBuf, io::Error),
@@ -34,6 +41,9 @@ impl FileError {
     pub fn new(path: &Path, error: io::Error) -> Self {
         use io::ErrorKind as Kind;
         let path = path.to_path_buf();
+        if let Some(odd) = open::odd(&error) {
+            return Self::Odd(path, odd);
+        }
         match error.kind() {
             Kind::StorageFull | Kind::QuotaExceeded | Kind::FileTooLarge => Self::Full(path),
             Kind::PermissionDenied | Kind::ReadOnlyFilesystem => Self::Denied(path),
@@ -43,6 +53,14 @@ impl FileError {
                 io::Error::new(error.kind(), "it ends too early, so it is not whole"),
             ),
             _ => Self::Io(path, error),
+        }
+    }
+
+    /// Sorts an error from making a file. If something does not exist, that is its folder.
+    pub fn of_new(path: &Path, error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::NotFound => Self::NoFolder(parent(path).to_path_buf()),
+            _ => Self::new(path, error),
         }
     }
 }
@@ -84,11 +102,8 @@ fn write_by(
     name.push(PARTIAL);
     let partial = Partial(PathBuf::from(name));
     remove_if_there(&partial.0)?;
-    let file = options
-        .write(true)
-        .create_new(true)
-        .open(&partial.0)
-        .at(&partial.0)?;
+    let file = options.write(true).create_new(true).open(&partial.0);
+    let file = file.map_err(|error| FileError::of_new(path, error))?;
     let mut out = BufWriter::with_capacity(BUFFER_BYTES, &file);
     write(&mut out).and_then(|()| out.flush()).at(path)?;
     // Without this a power failure could leave the name on an empty file.
@@ -100,16 +115,18 @@ fn write_by(
 
 /// Flushes a folder's list of names.
 pub fn sync_parent(path: &Path) -> Result<(), FileError> {
-    let parent = path
-        .parent()
-        .filter(|p| !p.as_os_str().is_empty())
-        .unwrap_or(Path::new("."));
+    let parent = parent(path);
     // Only Unix opens folders; elsewhere the rename alone has to do.
     if cfg!(unix) {
         File::open(parent).and_then(|dir| dir.sync_all()).at(parent)
     } else {
         Ok(())
     }
+}
+
+fn parent(path: &Path) -> &Path {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    parent.unwrap_or(Path::new("."))
 }
 
 /// Removes a file; a missing file is fine.
@@ -120,12 +137,28 @@ pub fn remove_if_there(path: &Path) -> Result<(), FileError> {
     }
 }
 
-/// Reads at most `limit` bytes of a file. A longer file is truncated, and the reader's own check refuses it.
+/// Fails unless a folder within a run's folder exists and is no link.
+pub fn own_folder(path: &Path) -> Result<(), FileError> {
+    match open::folder(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(FileError::NoFolder(path.to_path_buf())),
+        is => is.at(path),
+    }
+}
+
+/// Reads a whole file of a run's folder, at most `limit` bytes. A longer one is cut there, and the caller's own check refuses
+/// it.
 pub fn read_limited(path: &Path, limit: usize) -> Result<Vec<u8>, FileError> {
+    all_of(open::own_to_read(path), limit).at(path)
+}
+
+/// Reads a file that the user named, in the same way.
+pub fn read_named(path: &Path, limit: usize) -> Result<Vec<u8>, FileError> {
+    all_of(open::named(path), limit).at(path)
+}
+
+fn all_of(file: io::Result<File>, limit: usize) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    File::open(path)
-        .and_then(|file| file.take(limit as u64).read_to_end(&mut bytes))
-        .at(path)?;
+    file?.take(limit as u64).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 

@@ -3,9 +3,9 @@
 //! It is one small file, which processes change one after the other. Losing it loses only a number to be proud of, so
 //! nothing waits for it and nothing fails with it.
 
+use crate::open;
 use crate::store::files::{FileError, read_limited, write_atomic};
 use serde::{Deserialize, Serialize};
-use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -102,7 +102,7 @@ impl Tally {
     pub fn keep(&self, folder: &Path) -> Result<(), FileError> {
         let failed = |error| FileError::new(folder, error);
         std::fs::create_dir_all(folder).map_err(failed)?;
-        let lock = File::create(folder.join("lock")).map_err(failed)?;
+        let lock = open::lock_file(&folder.join("lock")).map_err(failed)?;
         lock.lock().map_err(failed)?;
         let mut given = Given::load(folder);
         given.add(self);

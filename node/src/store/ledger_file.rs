@@ -6,7 +6,8 @@
 //!
 //! It knows nothing of states or checkpoints.
 
-use crate::store::files::{At, FileError, write_atomic};
+use crate::open;
+use crate::store::files::{At, FileError, read_limited, write_atomic};
 use annulus_core::check::{HeadError, RecordError};
 use annulus_core::config::Manifest;
 use annulus_core::id::{Digest, Round, RunId};
@@ -124,6 +125,13 @@ pub fn advance(head: Option<Head>, entry: &Entry, manifest: &Manifest) -> Result
     }
 }
 
+/// The run that a ledger names at its beginning. None if the file cannot be read or is no ledger.
+pub fn run_of(path: &Path) -> Option<RunId> {
+    let start = read_limited(path, START as usize).ok()?;
+    let named = start.strip_prefix(MARK)?.get(1..)?;
+    named.try_into().ok().map(RunId)
+}
+
 /// Reads entries in order, and stops before the first damaged one.
 pub struct LedgerReader {
     input: BufReader<File>,
@@ -136,7 +144,7 @@ pub struct LedgerReader {
 impl LedgerReader {
     /// Opens the ledger of a run.
     pub fn open(path: &Path, run: RunId) -> Result<Self, LedgerError> {
-        let file = File::open(path).at(path)?;
+        let file = open::own_to_read(path).at(path)?;
         let len = file.metadata().at(path)?.len();
         let mut input = BufReader::with_capacity(1 << 16, file);
         let mut start = [0; START as usize];
@@ -241,7 +249,7 @@ impl LedgerWriter {
             out.write_all(&run.0)?;
             out.write_all(&base)
         })?;
-        let file = OpenOptions::new().write(true).open(path).at(path)?;
+        let file = open::own(path, OpenOptions::new().write(true)).at(path)?;
         Ok(Self {
             file,
             path: path.to_path_buf(),
@@ -251,7 +259,7 @@ impl LedgerWriter {
 
     /// Continues a ledger after `end`, a [`LedgerReader::position`]. Anything after it is moved to `ledger.cut`.
     pub fn open(path: &Path, end: u64) -> Result<Self, LedgerError> {
-        let file = OpenOptions::new().read(true).write(true).open(path).at(path)?;
+        let file = open::own(path, OpenOptions::new().read(true).write(true)).at(path)?;
         let mut ledger = Self {
             file,
             path: path.to_path_buf(),

@@ -1,8 +1,9 @@
 //! Locks a run's folder, which belongs to one process at a time.
 
+use crate::open;
 use crate::store::files::{At, FileError};
 use crate::store::run_dir::CheckpointError;
-use std::fs::{self, File, TryLockError};
+use std::fs::{DirBuilder, File, TryLockError};
 use std::path::{Path, PathBuf};
 
 /// The right to write to a run's folder, until it is dropped or the process ends in any way.
@@ -14,10 +15,21 @@ pub struct RunLock {
 
 impl RunLock {
     /// Locks a folder, and creates it if needed.
+    ///
+    /// # Errors
+    ///
+    /// If another process has it, or another user can write there.
     pub fn take(path: &Path) -> Result<Self, CheckpointError> {
-        fs::create_dir_all(path).at(path)?;
+        let mut new = DirBuilder::new();
+        // Not writable for a group, whatever the user's umask says.
+        #[cfg(unix)]
+        std::os::unix::fs::DirBuilderExt::mode(&mut new, 0o755);
+        new.recursive(true)
+            .create(path)
+            .map_err(|error| CheckpointError::Folder(path.to_path_buf(), error))?;
+        alone(path)?;
         let name = path.join("lock");
-        let file = File::create(&name).at(&name)?;
+        let file = open::lock_file(&name).at(&name)?;
         match file.try_lock() {
             Ok(()) => Ok(Self {
                 path: path.to_path_buf(),
@@ -34,9 +46,83 @@ impl RunLock {
     }
 }
 
+/// Fails if another user can put files into a directory, and could so mislead this process. Root can do so anyway.
+#[cfg(unix)]
+fn alone(path: &Path) -> Result<(), CheckpointError> {
+    use std::os::unix::fs::MetadataExt;
+    let (found, dir) = (std::fs::metadata(path).at(path)?, path.display());
+    // SAFETY: it takes nothing and only answers.
+    let me = unsafe { libc::geteuid() };
+    let foreign = |why: String| Err(CheckpointError::Foreign(path.to_path_buf(), why));
+    if found.uid() != me && found.uid() != 0 {
+        return foreign(format!(
+            "belongs to another user (number {}), whose files could mislead this peer. Run this as that user, or go on in a \
+             copy of your own: `cp -r {dir} COPY`",
+            found.uid()
+        ));
+    }
+    // Many systems give each user a private group with the user's own number.
+    let (group, all) = (
+        found.mode() & 0o020 != 0 && found.gid() != me,
+        found.mode() & 0o002 != 0,
+    );
+    if group || all {
+        return foreign(format!(
+            "can be written by other users, whose files could mislead this peer. `chmod go-w {dir}` keeps them out"
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(not(unix))]
+fn alone(_path: &Path) -> Result<(), CheckpointError> {
+    Ok(())
+}
+
 impl Drop for RunLock {
     fn drop(&mut self) {
         // Closing alone is not enough while a child process is being started and has a copy.
         let _ = self.file.unlock();
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use crate::testing::Scratch;
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    #[test]
+    fn a_lock_that_is_a_link_empties_no_other_file() {
+        let scratch = Scratch::new();
+        let (dir, other) = (scratch.0.join("run"), scratch.0.join("other"));
+        fs::create_dir(&dir).unwrap();
+        fs::write(&other, "precious").unwrap();
+        symlink(&other, dir.join("lock")).unwrap();
+        let error = RunLock::take(&dir).unwrap_err().to_string();
+        assert!(error.contains("lock is a link"), "{error}");
+        assert_eq!(fs::read(&other).unwrap(), b"precious");
+    }
+
+    #[test]
+    fn a_folder_that_others_can_write_or_own_is_not_taken() {
+        let scratch = Scratch::new();
+        let dir = scratch.0.join("run");
+        let mode = |mode| fs::set_permissions(&dir, Permissions::from_mode(mode)).unwrap();
+        drop(RunLock::take(&dir).unwrap());
+        assert_eq!(fs::metadata(&dir).unwrap().permissions().mode() & 0o022, 0);
+        for (bits, is_taken) in [(0o777, false), (0o757, false), (0o755, true), (0o700, true)] {
+            mode(bits);
+            let taken = RunLock::take(&dir);
+            assert_eq!(taken.is_ok(), is_taken, "{bits:o}: {taken:?}");
+            let told = taken.err().map(|error| error.to_string()).unwrap_or_default();
+            assert!(is_taken || told.contains("chmod go-w"), "{told}");
+        }
+        if std::os::unix::fs::chown(&dir, Some(65_534), None).is_err() {
+            return println!("skipped: only root gives folders away");
+        }
+        let told = RunLock::take(&dir).unwrap_err().to_string();
+        assert!(told.contains("another user"), "{told}");
     }
 }

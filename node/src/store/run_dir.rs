@@ -11,8 +11,9 @@
 //! It only reads, and works while a process trains there; `checkpoint.rs` writes. It knows nothing of peers, tasks or
 //! devices.
 
+use crate::open;
 use crate::store::files::{At, FileError, read_limited};
-use crate::store::ledger_file::{Entry, LedgerError, LedgerReader, advance};
+use crate::store::ledger_file::{self, Entry, LedgerError, LedgerReader, advance};
 use crate::store::parts_file::SavedParts;
 use crate::store::state_file::{self, Label, StateFileError};
 use annulus_core::config::{Manifest, ManifestError};
@@ -20,6 +21,7 @@ use annulus_core::id::{Digest, Round};
 use annulus_core::ledger::Head;
 use annulus_core::state::State;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// Why a run's folder cannot be used. Unless a variant says otherwise nothing was changed.
@@ -38,6 +40,33 @@ pub enum CheckpointError {
         dir = .0.display()
     )]
     Occupied(PathBuf),
+    /// The directory cannot be made.
+    #[error("cannot make the folder {dir}: {1}. {help}", dir = .0.display(), help = folder_help(.1))]
+    Folder(PathBuf, io::Error),
+    /// Another user owns the directory or can write to it.
+    #[error("{dir} {1}", dir = .0.display())]
+    Foreign(PathBuf, String),
+    /// There are checkpoints without a ledger.
+    #[error(
+        "{dir} holds checkpoints, but its `ledger` is missing: put it back from a backup. Without it `annulus resume {dir}` \
+         goes on from the newest checkpoint, and the rounds before can no longer be inspected or replayed",
+        dir = .0.display()
+    )]
+    NoLedger(PathBuf),
+    /// There is a ledger or a checkpoint without a manifest.
+    #[error(
+        "{dir} holds a run, but its `manifest.bin` is missing: copy it from a backup or from the folder of any other peer of \
+         the run, where it is the same",
+        dir = .0.display()
+    )]
+    NoManifest(PathBuf),
+    /// The manifest's bytes are not those that the run began with.
+    #[error(
+        "{path} is damaged: {1}. Copy it from a backup or from the folder of any other peer of the run, where it is the same; \
+         manifest.json beside it tells the settings to begin another run with",
+        path = .0.display()
+    )]
+    Damaged(PathBuf, String),
     /// Another process trains in the folder.
     #[error("another process is training in {dir}: stop it or choose another directory", dir = .0.display())]
     Locked(PathBuf),
@@ -65,7 +94,7 @@ pub enum CheckpointError {
     NoneGood(PathBuf, Vec<String>),
 }
 
-/// What is said of a folder without a run.
+/// The error of a folder without a run.
 fn no_run(dir: &Path) -> String {
     match dir.is_dir() {
         true => format!(
@@ -73,6 +102,18 @@ fn no_run(dir: &Path) -> String {
             dir.display()
         ),
         false => format!("there is no folder {}: name the folder of a run", dir.display()),
+    }
+}
+
+/// The remedy for a folder that cannot be made.
+fn folder_help(error: &io::Error) -> &'static str {
+    use io::ErrorKind as Kind;
+    match error.kind() {
+        Kind::AlreadyExists | Kind::NotADirectory => "A file has that name: name another folder with --out",
+        Kind::PermissionDenied | Kind::ReadOnlyFilesystem => "Name one with --out that you may write to",
+        Kind::InvalidFilename => "Name a shorter one with --out",
+        Kind::StorageFull | Kind::QuotaExceeded => "Make room, or name one on another disk with --out",
+        _ => "Name another with --out",
     }
 }
 
@@ -129,24 +170,59 @@ pub struct CheckpointFile {
 }
 
 impl RunDir {
-    /// Whether a run has begun in a folder. Without a ledger there is nothing to lose.
-    pub fn is_begun(path: &Path) -> bool {
-        path.join("ledger").exists()
+    /// Whether a run has begun in a directory: it holds a ledger, or a checkpoint whose ledger was lost.
+    ///
+    /// # Errors
+    ///
+    /// If the directory cannot be read.
+    pub fn is_begun(path: &Path) -> Result<bool, CheckpointError> {
+        match fs::symlink_metadata(path.join("ledger")) {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(FileError::new(path, error).into()),
+            Err(_) => Ok(!checkpoints_in(path)?.is_empty()),
+        }
     }
 
     /// Reads the manifest of the run in a directory.
     pub fn open(path: &Path) -> Result<Self, CheckpointError> {
         let file = path.join("manifest.bin");
         let bytes = match read_limited(&file, Manifest::SIZE_LIMIT + 1) {
-            Err(FileError::Missing(_)) => return Err(CheckpointError::NoRun(path.to_path_buf())),
+            Err(FileError::Missing(_)) => {
+                let path = path.to_path_buf();
+                return Err(match Self::is_begun(&path) {
+                    Ok(true) => CheckpointError::NoManifest(path),
+                    _ => CheckpointError::NoRun(path),
+                });
+            }
             other => other?,
         };
-        let manifest = Manifest::decode(&bytes);
-        let manifest = manifest.map_err(|error| CheckpointError::Manifest(file, error))?;
-        Ok(Self {
+        // The ledger names the run by its manifest's hash.
+        let expected = ledger_file::run_of(&path.join("ledger"));
+        let changed = expected.is_some_and(|run| run.0 != *blake3::hash(&bytes).as_bytes());
+        let damaged = |why: &str| Err(CheckpointError::Damaged(file.clone(), why.into()));
+        let manifest = match Manifest::decode(&bytes) {
+            Ok(manifest) => manifest,
+            Err(_) if bytes.is_empty() => return damaged("it is empty"),
+            Err(_) if changed => return damaged("it is not what this ledger's run began with"),
+            Err(ManifestError::NoVersion | ManifestError::Unusable(_)) if expected.is_none() => {
+                return damaged("it does not read as a manifest");
+            }
+            Err(error) => return Err(CheckpointError::Manifest(file, error)),
+        };
+        let dir = Self {
             path: path.to_path_buf(),
             manifest,
-        })
+        };
+        // If a checkpoint belongs to the manifest's run, the ledger is damaged and not the manifest.
+        if changed
+            && !dir
+                .checkpoints()?
+                .iter()
+                .any(|saved| dir.label(saved.round).is_ok())
+        {
+            return damaged("it is not what this ledger's run began with");
+        }
+        Ok(dir)
     }
 
     /// Where it is.
@@ -161,7 +237,12 @@ impl RunDir {
 
     /// The ledger's entries, from the first.
     pub fn entries(&self) -> Result<LedgerReader, CheckpointError> {
-        Ok(LedgerReader::open(&self.ledger_path(), self.manifest.run_id())?)
+        match LedgerReader::open(&self.ledger_path(), self.manifest.run_id()) {
+            Err(LedgerError::File(FileError::Missing(_))) => {
+                Err(CheckpointError::NoLedger(self.path.clone()))
+            }
+            other => Ok(other?),
+        }
     }
 
     /// Where the present lineage begins in this ledger.
@@ -177,22 +258,7 @@ impl RunDir {
 
     /// All checkpoints, good or not, oldest first.
     pub fn checkpoints(&self) -> Result<Vec<CheckpointFile>, CheckpointError> {
-        let dir = self.path.join("checkpoints");
-        let mut found = Vec::new();
-        for file in fs::read_dir(&dir).at(&dir)? {
-            let file = file.at(&dir)?;
-            let round = file.file_name().to_str().and_then(round_of);
-            // If it was removed meanwhile, it is as if it had not been listed.
-            if let (Some(round), Ok(metadata)) = (round, file.metadata()) {
-                found.push(CheckpointFile {
-                    round,
-                    path: file.path(),
-                    bytes: metadata.len(),
-                });
-            }
-        }
-        found.sort_by_key(|file| file.round);
-        Ok(found)
+        checkpoints_in(&self.path)
     }
 
     /// Reads one checkpoint.
@@ -316,6 +382,30 @@ impl RunDir {
             .join("checkpoints")
             .join(format!("round-{round:08}.safetensors"))
     }
+}
+
+/// The checkpoints in a directory, oldest first. None if their folder does not exist.
+fn checkpoints_in(path: &Path) -> Result<Vec<CheckpointFile>, CheckpointError> {
+    let dir = path.join("checkpoints");
+    match open::folder(&dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        is => is.at(&dir)?,
+    }
+    let mut found = Vec::new();
+    for file in fs::read_dir(&dir).at(&dir)? {
+        let file = file.at(&dir)?;
+        let round = file.file_name().to_str().and_then(round_of);
+        // It may have been pruned since; then it is as if it had not been listed.
+        if let (Some(round), Ok(metadata)) = (round, file.metadata()) {
+            found.push(CheckpointFile {
+                round,
+                path: file.path(),
+                bytes: metadata.len(),
+            });
+        }
+    }
+    found.sort_by_key(|file| file.round);
+    Ok(found)
 }
 
 /// A place in the ledger's file.

@@ -5,6 +5,7 @@
 //!
 //! It is written and read in place, without a second copy in memory. It knows nothing of folders.
 
+use crate::open;
 use crate::store::files::{At, FileError};
 use annulus_core::config::Manifest;
 use annulus_core::id::{Digest, RunId};
@@ -345,7 +346,7 @@ fn of_parts(manifest: &Manifest, kept: &PartSet) -> Vec<(String, Dtype, Vec<usiz
 /// Checks everything but the tensors' contents, and leaves the file at their start.
 pub(super) fn open(path: &Path, manifest: &Manifest) -> Result<(File, Label, Parts), StateFileError> {
     let damaged = |why: &str| StateFileError::Damaged(why.into());
-    let mut file = File::open(path).at(path)?;
+    let mut file = open::own_to_read(path).at(path)?;
     let len = file.metadata().at(path)?.len();
     let mut size = [0; 8];
     if len < 8 {

@@ -2,6 +2,7 @@
 //!
 //! It knows neither models nor devices.
 
+use super::error::TaskError;
 use annulus_core::Digest;
 use serde::Serialize;
 
@@ -27,6 +28,16 @@ pub trait Dataset: Send + Sync {
 
     /// The samples with these numbers, at least one, in this order.
     fn batch(&self, samples: &[u64]) -> Self::Batch;
+
+    /// Whether every batch so far came from the data with this [`digest`](Self::digest). The peer asks after each batch. If
+    /// not, it drops the batch and leaves the run. Implement it for data that is read from files during training.
+    ///
+    /// # Errors
+    ///
+    /// If a file has changed or cannot be read: which file, and what to do.
+    fn intact(&self) -> Result<(), TaskError> {
+        Ok(())
+    }
 }
 
 /// A data set of samples in memory. A batch is a `Vec` of copies of them.

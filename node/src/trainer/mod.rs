@@ -29,7 +29,7 @@ use burn::tensor::Device;
 use self::backward::backward;
 use self::on_device::{View, gradients_and_loss, places, read_total};
 use self::parameters::{drawing, initial_model, with_parameters};
-use self::prefetch::{Batches, Prefetcher};
+use self::prefetch::{Batches, Prefetcher, intact};
 use self::read::read_scalar;
 use self::stepping::rule_of;
 use crate::device::{DeviceKind, OpenDevice};
@@ -195,7 +195,7 @@ impl<T: Task> Trainer<T> {
 
     /// Adds the gradients and the loss of a batch up on the device.
     fn add_on_device(&mut self, batches: &mut Batches<T>) -> Result<(), WorkerError> {
-        let (loss, mut gradients) = backward(&*self.task, &self.model, batches.next(), &self.device)?;
+        let (loss, mut gradients) = backward(&*self.task, &self.model, batches.next()?, &self.device)?;
         let parts = gradients_and_loss(&self.model, &mut gradients, loss);
         match &mut self.sum.on_device {
             Some(total) => total.add(&parts, 1.0),
@@ -351,6 +351,7 @@ impl<T: Task> Worker for Trainer<T> {
             let Some(scores) = self.task.evaluate(&self.model.valid(), &device) else {
                 return Ok(None);
             };
+            intact(&*self.task)?;
             let loss = read_scalar(scores.loss).await?;
             let accuracy = match scores.accuracy {
                 Some(accuracy) => Some(read_scalar(accuracy).await?),

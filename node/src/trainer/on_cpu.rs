@@ -34,7 +34,7 @@ pub(super) fn add_up<T: Task>(
         let wave = left.min(threads);
         left -= wave;
         if wave == 1 {
-            add(model, backward(task, model, batches.next(), device))?;
+            add(model, backward(task, model, batches.next()?, device))?;
             continue;
         }
         std::thread::scope(|scope| {
@@ -43,7 +43,7 @@ pub(super) fn add_up<T: Task>(
                 let model = detached(model.clone());
                 scope.spawn(move || {
                     keep_to(threads / wave);
-                    let made = backward(task, &model, part, &device);
+                    let made = part.and_then(|part| backward(task, &model, part, &device));
                     (model, made)
                 })
             };

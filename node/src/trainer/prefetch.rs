@@ -7,13 +7,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
 use std::thread;
 
-use crate::task::{Batch, Dataset, Task};
+use super::worker::WorkerError;
+use crate::task::{Batch, Dataset, Task, TaskError};
 
 /// A batch, and of how many samples it is.
 pub(super) struct Part<T: Task> {
     pub(super) samples: usize,
     pub(super) batch: Batch<T>,
 }
+
+/// A batch, unless its data is not what it was.
+type Made<T> = Result<Part<T>, WorkerError>;
 
 /// Makes a task's batches.
 pub(super) struct Prefetcher<T: Task> {
@@ -27,13 +31,13 @@ pub(super) struct Prefetcher<T: Task> {
 /// Batches to make, and where to.
 struct Order<T: Task> {
     parts: VecDeque<Vec<u64>>,
-    made: SyncSender<Part<T>>,
+    made: SyncSender<Made<T>>,
 }
 
 /// Batches in the order in which they were asked for.
 pub(super) enum Batches<T: Task> {
     /// By the thread.
-    Ahead(Receiver<Part<T>>),
+    Ahead(Receiver<Made<T>>),
     /// By who takes them.
     Inline(Arc<T>, VecDeque<Vec<u64>>),
 }
@@ -78,10 +82,14 @@ impl<T: Task> Prefetcher<T> {
 impl<T: Task> Batches<T> {
     /// The next one.
     ///
+    /// # Errors
+    ///
+    /// If the data is not what it was.
+    ///
     /// # Panics
     ///
     /// If the data set has panicked, or there are no more.
-    pub(super) fn next(&mut self) -> Part<T> {
+    pub(super) fn next(&mut self) -> Result<Part<T>, WorkerError> {
         match self {
             Self::Ahead(made) => made.recv().expect("the data set has made the batch"),
             Self::Inline(task, parts) => make(&**task, &parts.pop_front().expect("a batch that was ordered")),
@@ -89,9 +97,19 @@ impl<T: Task> Batches<T> {
     }
 }
 
-fn make<T: Task>(task: &T, samples: &[u64]) -> Part<T> {
-    Part {
+fn make<T: Task>(task: &T, samples: &[u64]) -> Made<T> {
+    let batch = task.dataset().batch(samples);
+    intact(task)?;
+    Ok(Part {
         samples: samples.len(),
-        batch: task.dataset().batch(samples),
-    }
+        batch,
+    })
+}
+
+/// Fails if the task's data has changed since it was loaded.
+pub(super) fn intact<T: Task>(task: &T) -> Result<(), WorkerError> {
+    let lost = |why: TaskError| WorkerError::Data {
+        reason: why.to_string(),
+    };
+    task.dataset().intact().map_err(lost)
 }

@@ -226,6 +226,12 @@ pub enum WorkerError {
         /// The first tensor with such an element.
         tensor: String,
     },
+    /// The data changed during the run.
+    #[error("{reason}")]
+    Data {
+        /// What the task says.
+        reason: String,
+    },
     /// Nothing could be generated.
     #[error("{reason}")]
     NotGenerated {

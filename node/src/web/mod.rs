@@ -25,6 +25,7 @@ pub use page::usual_folder;
 use crate::data::provision::TAB_LIMIT;
 use crate::net::certificates::Certificates;
 use crate::net::slots::Slots;
+use crate::store::files::read_named;
 use crate::view::RunView;
 use axum::{
     Extension, Json, Router,
@@ -130,6 +131,9 @@ pub struct TlsError {
     why: String,
 }
 
+/// Longest file of a certificate or key that is read.
+const PEM_LIMIT: usize = 1 << 20;
+
 /// Certificate and key for a page over TLS.
 pub struct Tls {
     config: ServerConfig,
@@ -146,13 +150,13 @@ pub fn tls_of(certificate: &Path, key: &Path) -> Result<Tls, TlsError> {
             why: why.to_string(),
         }
     };
-    let chain: Result<Vec<_>, _> =
-        CertificateDer::pem_file_iter(certificate).and_then(|chain| chain.collect());
+    let read = |file: &Path| read_named(file, PEM_LIMIT).map_err(|error| bad(file)(&error));
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&read(certificate)?).collect();
     let chain = chain.map_err(|error| bad(certificate)(&error))?;
     if chain.is_empty() {
         return Err(bad(certificate)(&"it holds no certificate"));
     }
-    let secret = PrivateKeyDer::from_pem_file(key).map_err(|error| bad(key)(&error))?;
+    let secret = PrivateKeyDer::from_pem_slice(&read(key)?).map_err(|error| bad(key)(&error))?;
     let config = builder().with_single_cert(chain, secret);
     Ok(Tls {
         config: config.map_err(|error| bad(key)(&error))?,

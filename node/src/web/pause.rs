@@ -5,6 +5,7 @@
 //!
 //! The button is a file: `annulus pause` makes it and `annulus unpause` removes it. It must know nothing of its readers.
 
+use crate::open;
 use axum::http::{HeaderMap, HeaderName, header::HOST, header::ORIGIN, uri::Authority};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -61,7 +62,7 @@ impl Switch {
     /// If the file cannot be made or removed.
     pub fn set(&self, pressed: bool) -> io::Result<()> {
         if pressed {
-            return std::fs::write(&self.0, "");
+            return open::lock_file(&self.0).map(drop);
         }
         match std::fs::remove_file(&self.0) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -208,6 +209,20 @@ mod tests {
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (theirs, ours) = (stream.local_addr().unwrap(), stream.peer_addr().unwrap());
         (Ends { theirs, ours }, stream, listener)
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_switch_that_is_a_link_empties_no_other_file() {
+        let scratch = crate::testing::Scratch::new();
+        let (file, other) = (scratch.0.join("paused"), scratch.0.join("other"));
+        std::fs::write(&other, "precious").unwrap();
+        std::os::unix::fs::symlink(&other, &file).unwrap();
+        assert!(Switch::new(&file).set(true).is_err());
+        assert_eq!(std::fs::read(&other).unwrap(), b"precious");
+        Switch::new(&file).set(false).unwrap();
+        Switch::new(&file).set(true).unwrap();
+        assert!(Switch::new(&file).is_pressed() && other.exists());
     }
 
     #[test]

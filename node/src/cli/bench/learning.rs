@@ -1,7 +1,7 @@
 //! `annulus bench learning`.
 
 use super::super::error::Error;
-use super::super::{human, settings};
+use super::super::{human, output, settings};
 use super::print;
 use super::tables::learning_table;
 use crate::bench::learning;
@@ -58,7 +58,7 @@ impl Args {
                 human::plural(point.batches, "batch"),
                 human::plural(point.rounds, "round"),
             );
-            eprintln!("after {batches} in {rounds}: {:.4}", point.loss);
+            output::note(&format!("after {batches} in {rounds}: {:.4}", point.loss));
         };
         let report = learning::measure(&options, given, tasks, tell).map_err(Error::of)?;
         print(&report, learning_table, self.json)

@@ -2,7 +2,7 @@
 
 use super::super::amounts::bytes;
 use super::super::error::Error;
-use super::super::{human, settings};
+use super::super::{human, output, settings};
 use super::print;
 use crate::bench::stages;
 use crate::task_factory::TaskFactory;
@@ -87,7 +87,7 @@ impl Args {
             rounds: self.rounds,
             evaluate: self.evaluate,
         };
-        let report = stages::measure(&options, tasks, |doing| eprintln!("{doing}"));
+        let report = stages::measure(&options, tasks, output::note);
         print(&report.map_err(Error::of)?, table, self.json)
     }
 }

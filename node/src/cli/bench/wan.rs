@@ -6,7 +6,7 @@
 use super::super::children::{Children, Message};
 use super::super::contender::Contender;
 use super::super::error::Error;
-use super::super::human;
+use super::super::{human, output};
 use super::print;
 use crate::events::Event;
 use crate::net::line::Line;
@@ -167,7 +167,7 @@ impl Trial {
     }
 
     fn run(mut self, args: &Args, name: &'static str, settings: &[String]) -> Result<Measured, Error> {
-        eprintln!("{name}: {}", settings.join(" "));
+        output::note(&format!("{name}: {}", settings.join(" ")));
         let members = self.told.logs.peers.len();
         let (start, mut started) = (Instant::now(), 0);
         loop {

@@ -66,7 +66,14 @@ fn every_key_is_read() {
             settings.checkpoint_every,
             settings.keep.get()
         ),
-        (50, 0, 1)
+        (
+            50,
+            Every {
+                rounds: 0,
+                time: None
+            },
+            1
+        )
     );
     assert_eq!(
         of("optimizer=rmsprop alpha=0.9").unwrap().run.optimizer,
@@ -84,6 +91,18 @@ fn every_key_is_read() {
         );
         assert!(message.contains(key.about), "{message}");
     }
+}
+
+#[test]
+fn the_state_is_saved_after_rounds_or_time() {
+    let due = |text: &str, round, seconds| {
+        let every = of(text).unwrap().checkpoint_every;
+        every.is_due(round, Duration::from_secs(seconds))
+    };
+    assert!(due("", 2000, 0) && due("", 7, 600) && !due("", 7, 599));
+    assert!(due("checkpoint_every=5", 10, 0) && due("checkpoint_every=5", 11, 600));
+    assert!(due("checkpoint_every=90s", 7, 90) && !due("checkpoint_every=90s", 1000, 89));
+    assert!(!due("checkpoint_every=0", 1000, 1_000_000));
 }
 
 #[test]

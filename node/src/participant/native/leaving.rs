@@ -1,7 +1,6 @@
 //! How a native participant ends: what is saved and told, and by when.
 
-use super::{Driver, LEFT, NativeHost, QuicLink, end};
-use crate::ending::end_process;
+use super::{Driver, NativeHost, QuicLink, end};
 use crate::events::{self, Event};
 use crate::participant::error::Error;
 use crate::participant::host::Host;
@@ -29,7 +28,6 @@ impl NativeHost<'_> {
             self.in_a_hurry = true;
             return ControlFlow::Break(Exit::Left);
         }
-        end_after(within);
         self.warn(format!(
             "leaving after this round, within {} s; Ctrl-C once more leaves at once",
             within.as_secs()
@@ -130,13 +128,4 @@ impl NativeHost<'_> {
             }
         }
     }
-}
-
-/// Ends the process after so long, whatever it is at then: who asked it to leave will not wait for longer, and what is on the
-/// disk is as whole as after a power cut.
-fn end_after(limit: Duration) {
-    std::thread::spawn(move || {
-        std::thread::sleep(limit);
-        end_process(LEFT);
-    });
 }

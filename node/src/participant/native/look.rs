@@ -135,7 +135,8 @@ impl NativeHost<'_> {
         self.told_at = Some(Instant::now());
         let (file, former, out) = (file.clone(), ours.clone(), self.local.out.clone());
         tokio::spawn(async move {
-            let ours = Right::of_folder(&out).map_or(former, |right| right.ticket);
+            let ours = Right::of_folder(&out).ok().flatten();
+            let ours = ours.map_or(former, |right| right.ticket);
             // Whoever has a ticket from before comes in as well: the next time is soon enough.
             if let Ok(held) = file.hold().await {
                 let _ = held.keep_fresh(&ours);
@@ -170,7 +171,7 @@ impl NativeHost<'_> {
         let out = self.local.out.clone();
         // It may have to ask for the addresses of names.
         tokio::task::spawn_blocking(move || {
-            if let Some(mut right) = Right::of_folder(&out) {
+            if let Ok(Some(mut right)) = Right::of_folder(&out) {
                 right.ticket.addrs = dialable(&contact);
                 // Then the ticket leads to where it did.
                 let _ = right.keep(&out);

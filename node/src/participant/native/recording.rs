@@ -2,17 +2,9 @@
 
 use crate::participant::native::{NativeHost, end};
 use annulus_core::peer::{Commit, Event as PeerEvent};
-use annulus_core::{Digest, Peer, Round};
+use annulus_core::{Digest, Peer};
 use std::time::{Duration, Instant};
 
-/// Longest time between two checkpoints: a thousand slow rounds may take a day, and work since the last one is lost when the
-/// machine fails.
-const LONGEST: Duration = Duration::from_secs(600);
-
-/// Whether to save after this round, if the last checkpoint is that old; with 0 rounds between two, never.
-fn is_due(every: u64, round: Round, since: Duration) -> bool {
-    every > 0 && (round.is_multiple_of(every) || since >= LONGEST)
-}
 
 impl NativeHost<'_> {
     /// Keeps who is a member, and where, for the next start.
@@ -53,21 +45,21 @@ impl NativeHost<'_> {
         }
         self.checkpoint_writer.append(commit.record, commit.digest);
         self.recorded = Some(end(peer));
+        // The members of a split model go back to a round that all of them saved, so they save by rounds.
         let every = self.local.checkpoint_every;
-        // Where a model is split, all members know when each of them saves.
-        let since = match peer.manifest().split {
-            None => self.saved_at.elapsed(),
-            Some(_) => Duration::ZERO,
+        let since = match peer.manifest().split.is_some() && every.rounds > 0 {
+            true => Duration::ZERO,
+            false => self.saved_at.elapsed(),
         };
-        if is_due(every, round, since) && is_new {
-            let (head, state) = (peer.head(), peer.state());
+        if every.is_due(round, since) && is_new {
             self.saved_at = Instant::now();
+            let (head, state) = (peer.head(), peer.state());
             if self.checkpoint_writer.save(head, state, commit.digest) {
                 self.disk.saves(peer);
             } else {
-                self.warn(format!(
-                    "the disk is slower than checkpoint_every={every}: this checkpoint is left out"
-                ));
+                self.warn(
+                    "the disk is slower than checkpoint_every asks for: this checkpoint is left out".into(),
+                );
             }
         }
         let every = self.local.eval_every;

@@ -79,7 +79,7 @@ impl<'a> Starting<'a> {
             prepare(run, run_key.key().peer(), Means::of(&self.local), self.factories)?;
         let held = file.hold().await?;
         let Some(ticket) = file.ticket()? else {
-            if self.folder.has_run() {
+            if self.folder.has_run()? {
                 // Its own settings hold, whoever founded it.
                 manifest.key = RunDir::open(self.folder.path())?.manifest().key;
             }

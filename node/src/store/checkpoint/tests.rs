@@ -1,7 +1,6 @@
 //! Run folders that are written, truncated, locked, full, and read again.
 
 use super::*;
-use crate::store::files::FileError;
 use crate::store::state_file::StateFileError;
 use crate::testing::{Run, Scratch, founder};
 use std::io::{BufRead, BufReader};
@@ -203,6 +202,144 @@ fn one_process_trains_in_a_directory() {
         RunDir::open(Path::new("/nonexistent")),
         Err(CheckpointError::NoRun(_))
     ));
+}
+
+#[test]
+fn a_run_whose_ledger_is_lost_goes_on_from_its_checkpoints_and_is_not_begun_anew() {
+    let (_scratch, path, mut run, mut writer) = begun();
+    go(&mut run, &mut writer, 4);
+    save(&run, &writer);
+    drop(writer);
+    fs::remove_file(path.join("ledger")).unwrap();
+    let again = RunWriter::create(&path, &run.manifest, &Run::new().head, &Run::new().state);
+    assert!(matches!(again, Err(CheckpointError::Occupied(_))));
+    let told = RunDir::open(&path).unwrap().entries().err().unwrap().to_string();
+    assert!(
+        told.contains("`ledger` is missing") && told.contains("annulus resume"),
+        "{told}"
+    );
+    let (mut writer, loaded) = RunWriter::open(&path).unwrap();
+    assert_eq!((&loaded.head, &loaded.state), (&run.head, &run.state));
+    assert!(
+        loaded.warnings[0].contains("`ledger` is missing"),
+        "{:?}",
+        loaded.warnings
+    );
+    go(&mut run, &mut writer, 1);
+    drop(writer);
+
+    fs::remove_file(path.join("manifest.bin")).unwrap();
+    let error = RunDir::open(&path).err().unwrap();
+    assert!(matches!(error, CheckpointError::NoManifest(_)), "{error}");
+}
+
+#[test]
+fn a_damaged_manifest_is_told_from_one_of_another_version() {
+    let (_scratch, path, _, _writer) = begun();
+    let file = path.join("manifest.bin");
+    let good = fs::read(&file).unwrap();
+    let told = |bytes: &[u8]| {
+        fs::write(&file, bytes).unwrap();
+        RunDir::open(&path).err().unwrap()
+    };
+    let is_damage = |error: CheckpointError| {
+        let told = error.to_string();
+        assert!(matches!(error, CheckpointError::Damaged(..)), "{told}");
+        assert!(
+            told.contains("is damaged") && told.contains("any other peer"),
+            "{told}"
+        );
+    };
+    is_damage(told(b""));
+    for bit in (0..8 * good.len()).step_by(7) {
+        let mut bytes = good.clone();
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        is_damage(told(&bytes));
+    }
+    // Of a run of another version the ledger names just such a manifest.
+    let mut other = good.clone();
+    other[7] += 1;
+    let ledger = path.join("ledger");
+    let mut bytes = fs::read(&ledger).unwrap();
+    bytes[8..40].copy_from_slice(blake3::hash(&other).as_bytes());
+    fs::write(&ledger, &bytes).unwrap();
+    let error = told(&other);
+    assert!(matches!(error, CheckpointError::Manifest(..)), "{error}");
+    // And a ledger that names another run is the one that is damaged, if the checkpoints name this one.
+    fs::write(&file, &good).unwrap();
+    assert!(RunDir::open(&path).is_ok());
+}
+
+#[cfg(unix)]
+#[test]
+fn links_in_a_folder_lead_to_no_other() {
+    use std::os::unix::fs::symlink;
+    let (scratch, path, mut run, mut writer) = begun();
+    go(&mut run, &mut writer, 3);
+    save(&run, &writer);
+    drop(writer);
+    // Another run's checkpoints, which this one would take for its own, and old.
+    let (own, others) = (path.join("checkpoints"), scratch.0.join("others"));
+    fs::create_dir(&others).unwrap();
+    let names = [1, 2, 4, 5, 6, 7].map(|round| format!("round-{round:08}.safetensors"));
+    let names = names.iter().map(String::as_str).chain(["notes.partial"]);
+    names
+        .clone()
+        .for_each(|name| fs::write(others.join(name), "precious").unwrap());
+    fs::rename(&own, scratch.0.join("own")).unwrap();
+    symlink(&others, &own).unwrap();
+    for error in [
+        RunWriter::open(&path).err().unwrap(),
+        RunDir::open(&path).unwrap().load_latest().unwrap_err(),
+        RunWriter::create(&path, &run.manifest, &run.head, &run.state)
+            .err()
+            .unwrap(),
+    ] {
+        let told = error.to_string();
+        assert!(
+            told.contains("checkpoints is a link") || matches!(error, CheckpointError::Occupied(_)),
+            "{told}"
+        );
+    }
+    assert!(
+        names
+            .clone()
+            .all(|name| fs::read(others.join(name)).unwrap() == b"precious")
+    );
+    assert_eq!(fs::read_dir(&others).unwrap().count(), names.count());
+    // A checkpoint that is a link is passed over.
+    fs::remove_file(&own).unwrap();
+    fs::rename(scratch.0.join("own"), &own).unwrap();
+    symlink("/dev/zero", own.join("round-00000009.safetensors")).unwrap();
+    let (_, loaded) = RunWriter::open(&path).unwrap();
+    assert_eq!(loaded.head.round, 3);
+    assert!(loaded.warnings[0].contains("is a link"), "{:?}", loaded.warnings);
+    let run_ledger = path.join("ledger");
+    fs::rename(&run_ledger, scratch.0.join("ledger")).unwrap();
+    symlink(scratch.0.join("ledger"), &run_ledger).unwrap();
+    let told = RunWriter::open(&path).err().unwrap().to_string();
+    assert!(told.contains("ledger is a link"), "{told}");
+}
+
+#[test]
+fn a_folder_that_is_gone_is_told() {
+    let (_scratch, path, run, writer) = begun();
+    fs::remove_dir_all(&path).unwrap();
+    let saved = writer.saver().save(&run.head, &run.state, run.state.digest());
+    let told = saved.unwrap_err().to_string();
+    assert!(
+        told.contains("checkpoints is gone") && !told.contains("partial"),
+        "{told}"
+    );
+    for (name, help) in [
+        ("file/run", "name another folder"),
+        (&*"x".repeat(300), "shorter"),
+    ] {
+        fs::create_dir_all(&path).unwrap();
+        fs::write(path.join("file"), "").unwrap();
+        let told = RunLock::take(&path.join(name)).unwrap_err().to_string();
+        assert!(told.contains(help) && !told.contains("make room"), "{told}");
+    }
 }
 
 #[test]

@@ -55,7 +55,7 @@ impl Pictures {
     ///
     /// If it cannot be read, or has other images.
     pub fn read_from(folder: &Data) -> Result<Self, TaskError> {
-        let split = idx::read_folder(folder)?;
+        let split = idx::read_folder(folder, Some((SIDE, SIDE)))?;
         check(&split.train)
             .and_then(|()| check(&split.test))
             .map_err(|problem| {

@@ -2,7 +2,10 @@
 //!
 //! It knows nothing of models, devices or peers.
 
+use std::sync::OnceLock;
+
 use annulus_core::Digest;
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::data::{Contents, DataError, DataFile};
@@ -13,9 +16,6 @@ const SHIPPED: &str = include_str!("default_text.txt");
 
 /// Characters between two entries of the index: an entry costs 8 bytes, and a look-up at most this many steps.
 const STRIDE: u64 = 1024;
-
-/// Bytes to hash at once: few enough to stay in the cache.
-const HASHED: usize = 1 << 18;
 
 /// The unit of text that is a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -94,19 +94,19 @@ pub struct Text {
     /// Where every [`STRIDE`]th character begins; empty if tokens are bytes.
     starts: Vec<u64>,
     digest: Digest,
+    /// Why the file cannot be read any more.
+    lost: OnceLock<String>,
 }
 
 impl Text {
     /// The built-in text.
     pub fn shipped(unit: Unit) -> Self {
-        let text = Self::of(Contents::of(SHIPPED.as_bytes()), unit);
-        text.expect("a string of Rust's is UTF-8")
+        Self::held(SHIPPED.as_bytes().into(), unit)
     }
 
     /// A blank text of this many tokens, with a vocabulary of this size.
     pub fn blank(unit: Unit, tokens: usize, vocabulary: usize) -> Self {
-        let bytes = Contents::of(vec![b' '; tokens]);
-        let text = Self::of(bytes, unit).expect("blanks are UTF-8");
+        let text = Self::held(vec![b' '; tokens].into(), unit);
         let characters = || ('\0'..=char::MAX).take(vocabulary).collect();
         Self {
             vocabulary: match unit {
@@ -117,8 +117,8 @@ impl Text {
         }
     }
 
-    /// Reads a file once from end to end. A file on disk is mapped into memory and must not change while the program
-    /// runs.
+    /// Reads a file once from end to end. A file on disk stays there and must not change meanwhile:
+    /// [`intact`](Self::intact) tells.
     ///
     /// # Errors
     ///
@@ -132,34 +132,53 @@ impl Text {
         if bytes.is_empty() {
             return Err(malformed("is empty".to_owned()));
         }
-        // The file on disk may change meanwhile. Nothing here relies on earlier checks of its bytes (each character is
-        // decoded from a copy), so the worst outcome is a wrong token.
-        Self::of(bytes, unit).map_err(|at| {
+        Self::of(bytes, unit)?.map_err(|at| {
             malformed(format!(
                 "is not UTF-8 text (byte {at}): use vocabulary=bytes, which takes any file"
             ))
         })
     }
 
+    /// Text in memory.
+    fn held(bytes: Bytes, unit: Unit) -> Self {
+        let text = Self::of(Contents::of(bytes), unit).expect("memory can be read");
+        text.expect("it is UTF-8")
+    }
+
     /// On an error, the place of the first byte that is not text.
-    fn of(bytes: Contents, unit: Unit) -> Result<Self, usize> {
-        let all: &[u8] = &bytes;
-        let mut hasher = blake3::Hasher::new();
-        all.chunks(HASHED).for_each(|part| {
-            hasher.update(part);
-        });
-        let digest = Digest(*hasher.finalize().as_bytes());
+    fn of(bytes: Contents, unit: Unit) -> Result<Result<Self, u64>, DataError> {
+        let mut index = Index::default();
+        let digest = bytes.read_all(|part| match unit {
+            Unit::Bytes => {}
+            Unit::Characters => index.add(part),
+        })?;
         let (vocabulary, tokens, starts) = match unit {
-            Unit::Bytes => (Vocabulary::Bytes, all.len() as u64, Vec::new()),
-            Unit::Characters => index(all)?,
+            Unit::Bytes => (Vocabulary::Bytes, bytes.len(), Vec::new()),
+            Unit::Characters => match index.finish() {
+                Ok(found) => found,
+                Err(at) => return Ok(Err(at)),
+            },
         };
-        Ok(Self {
+        Ok(Ok(Self {
             bytes,
             vocabulary,
             tokens,
             starts,
             digest,
-        })
+            lost: OnceLock::new(),
+        }))
+    }
+
+    /// Whether everything read so far belongs to the text with this [`digest`](Self::digest).
+    ///
+    /// # Errors
+    ///
+    /// If not, what happened to the file.
+    pub fn intact(&self) -> Result<(), &str> {
+        match self.lost.get() {
+            None => Ok(()),
+            Some(why) => Err(why),
+        }
     }
 
     /// How many tokens it has.
@@ -177,48 +196,103 @@ impl Text {
         self.digest
     }
 
-    /// Appends `count` tokens from token `at` on.
+    /// Appends `count` tokens, from token `at` on. If the file has changed or cannot be read, they are zeros, and
+    /// [`intact`](Self::intact) fails from then on.
     ///
     /// # Panics
     ///
     /// If the text ends before.
     pub fn read(&self, at: u64, count: usize, into: &mut Vec<i32>) {
-        assert!(at + count as u64 <= self.tokens, "the text ends before");
-        let bytes: &[u8] = &self.bytes;
+        let end = at + count as u64;
+        assert!(end <= self.tokens, "the text ends before");
+        let bytes = match self.vocabulary {
+            Vocabulary::Bytes => at..end,
+            Vocabulary::Characters(_) => {
+                let start = |entry: u64| self.starts.get(entry as usize).copied();
+                let last = start(end.div_ceil(STRIDE)).unwrap_or(self.bytes.len());
+                start(at / STRIDE).unwrap_or(last)..last
+            }
+        };
+        match self.bytes.part(bytes) {
+            Ok(part) => self.tokens_of(&part, (at % STRIDE) as usize, count, into),
+            Err(error) => {
+                self.lost.get_or_init(|| error.to_string());
+                into.resize(into.len() + count, 0);
+            }
+        }
+    }
+
+    /// Appends the tokens of `bytes`. For characters: `count` of them, after the first `before`.
+    fn tokens_of(&self, bytes: &[u8], before: usize, count: usize, into: &mut Vec<i32>) {
         if self.vocabulary == Vocabulary::Bytes {
-            let part = &bytes[at as usize..at as usize + count];
-            into.extend(part.iter().map(|byte| i32::from(*byte)));
-            return;
+            return into.extend(bytes.iter().map(|byte| i32::from(*byte)));
         }
-        let mut place = self.starts[(at / STRIDE) as usize] as usize;
-        for _ in 0..at % STRIDE {
-            place += decode(bytes, place).map_or(1, |(_, length)| length);
-        }
-        for _ in 0..count {
-            // Only a file that has changed has invalid characters, or ones without a token.
+        let mut place = 0;
+        let characters = std::iter::from_fn(|| {
+            // The index has decoded these bytes before.
             let (c, length) = decode(bytes, place).unwrap_or(('\0', 1));
-            into.push(self.vocabulary.token(c).unwrap_or(0));
             place += length;
-        }
+            Some(c)
+        });
+        let tokens = characters.skip(before).take(count);
+        into.extend(tokens.map(|c| self.vocabulary.token(c).unwrap_or(0)));
     }
 }
 
-/// Scans a text: its characters, how many there are, and where some of them begin. On an error, the place of the first
-/// byte that is not text.
-fn index(bytes: &[u8]) -> Result<(Vocabulary, u64, Vec<u64>), usize> {
-    let mut seen = vec![false; char::MAX as usize + 1];
-    let (mut starts, mut count, mut place) = (Vec::new(), 0u64, 0);
-    while place < bytes.len() {
-        let (c, length) = decode(bytes, place).ok_or(place)?;
-        seen[c as usize] = true;
-        if count.is_multiple_of(STRIDE) {
-            starts.push(place as u64);
+/// Finds the characters of a text, part by part.
+#[derive(Default)]
+struct Index {
+    /// Whether each code point occurs.
+    seen: Vec<bool>,
+    /// Where every [`STRIDE`]th character begins.
+    starts: Vec<u64>,
+    /// Number of characters.
+    count: u64,
+    /// Number of their bytes.
+    place: u64,
+    /// The beginning of a character that the next part completes.
+    rest: Vec<u8>,
+    /// Whether a byte was found that is not UTF-8.
+    ended: bool,
+}
+
+impl Index {
+    fn add(&mut self, part: &[u8]) {
+        if self.ended {
+            return;
         }
-        count += 1;
-        place += length;
+        self.seen.resize(char::MAX as usize + 1, false);
+        self.rest.extend_from_slice(part);
+        let bytes = std::mem::take(&mut self.rest);
+        let mut place = 0;
+        while place < bytes.len() && !self.ended {
+            match decode(&bytes, place) {
+                Some((c, length)) => {
+                    self.seen[c as usize] = true;
+                    if self.count.is_multiple_of(STRIDE) {
+                        self.starts.push(self.place);
+                    }
+                    self.count += 1;
+                    self.place += length as u64;
+                    place += length;
+                }
+                // The next part may complete it.
+                None if bytes.len() - place < 4 => break,
+                None => self.ended = true,
+            }
+        }
+        self.rest.extend_from_slice(&bytes[place..]);
     }
-    let all = ('\0'..=char::MAX).filter(|c| seen[*c as usize]).collect();
-    Ok((Vocabulary::Characters(all), count, starts))
+
+    /// The vocabulary, the number of tokens, and where some begin. Or the place of the first byte that is not UTF-8.
+    fn finish(self) -> Result<(Vocabulary, u64, Vec<u64>), u64> {
+        if !self.rest.is_empty() {
+            return Err(self.place);
+        }
+        let seen = |c: &char| self.seen.get(*c as usize) == Some(&true);
+        let all = ('\0'..=char::MAX).filter(seen).collect();
+        Ok((Vocabulary::Characters(all), self.count, self.starts))
+    }
 }
 
 /// The character at a place, and its length in bytes; none if no valid one begins there.
@@ -247,7 +321,7 @@ mod tests {
     }
 
     fn characters(text: &'static str) -> Text {
-        Text::of(Contents::of(text.as_bytes()), Unit::Characters).unwrap()
+        Text::held(text.as_bytes().into(), Unit::Characters)
     }
 
     fn read(text: &Text, at: u64, count: usize) -> Vec<i32> {
@@ -319,6 +393,29 @@ mod tests {
                 "{at}"
             );
         }
+    }
+
+    #[test]
+    fn a_long_file_of_characters_is_what_it_is_in_memory() {
+        let path = std::env::temp_dir().join(format!("annulus-long-text-{}", std::process::id()));
+        // A character of three bytes lies across the border of any part that is read at once.
+        let long = format!("a{}", "€".repeat(200_000));
+        std::fs::write(&path, &long).unwrap();
+        let text = open(&path, Unit::Characters).unwrap();
+        assert_eq!(text.tokens(), 200_001);
+        for at in [0, 87_380, 150_000, 199_991] {
+            let expected: String = long.chars().skip(at).take(10).collect();
+            assert_eq!(decoded(text.vocabulary(), &read(&text, at as u64, 10)), expected);
+        }
+        let cut = &long.as_bytes()[..long.len() - 1];
+        std::fs::write(&path, cut).unwrap();
+        let error = open(&path, Unit::Characters).unwrap_err().to_string();
+        std::fs::remove_file(&path).unwrap();
+        assert!(error.contains(&format!("byte {}", long.len() - 3)), "{error}");
+        // The file that it was opened from is another by now.
+        assert_eq!(text.intact(), Ok(()));
+        assert_eq!(read(&text, 5, 2), [0, 0]);
+        assert!(text.intact().unwrap_err().contains("has changed"));
     }
 
     #[test]

@@ -108,4 +108,8 @@ impl Dataset for Windows {
     fn batch(&self, samples: &[u64]) -> Tokens {
         self.read(samples, self.length)
     }
+
+    fn intact(&self) -> Result<(), TaskError> {
+        Ok(self.text.intact()?)
+    }
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor, TensorData};
 
+use super::super::prefetch::intact;
 use super::super::read::{read, read_scalar};
 use super::super::worker::WorkerError;
 use super::ModelSteps;
@@ -233,6 +234,7 @@ impl<T: Task> InSteps<T> {
                 scores.push((Eval { loss, accuracy }, held.predictions));
             }
         }
+        intact(&*task)?;
         Ok(scores)
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use burn::tensor::{Device, Tensor, TensorData};
 
 use super::super::parameters::drawing;
+use super::super::prefetch::intact;
 use super::super::read::{as_floats, read, read_scalar};
 use super::super::worker::{Pending, WorkerError};
 use super::model_steps::{Made, draw, run_step, stages_of};
@@ -121,7 +122,9 @@ impl<T: Task> SpanTrainer<T> {
         device.seed(self.seed ^ first.rotate_left(32) ^ (step as u64).rotate_left(16));
         let batch = || self.task.dataset().batch(samples);
         let stages = stages_of(&*self.task)?;
-        Ok(run_step::<T>(stages, model, step, x, batch, device))
+        let made = run_step::<T>(stages, model, step, x, batch, device);
+        intact(&*self.task)?;
+        Ok(made)
     }
 
     /// The forward pass, each step in a graph of its own that begins at its input.
