@@ -391,3 +391,14 @@ fn each_role_is_told_apart() {
     assert_eq!(met, all);
     assert!(!Roles::NOBODY.meets(all));
 }
+
+#[test]
+fn the_documentation_lists_all_messages() {
+    let page = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/messages.md"));
+    for kind in Kind::ALL {
+        assert!(
+            page.contains(&format!("`{kind:?}`")),
+            "docs/messages.md lacks {kind:?}"
+        );
+    }
+}
