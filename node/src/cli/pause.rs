@@ -3,8 +3,8 @@
 use super::error::Error;
 use super::invite::right_in;
 use super::output;
-use crate::participant::permission;
 use crate::open;
+use crate::participant::permission;
 use crate::store::files::FileError;
 use crate::web::pause::Switch;
 use std::fs::TryLockError;

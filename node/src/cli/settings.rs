@@ -468,7 +468,6 @@ fn every(text: &str) -> Result<Every, String> {
 fn every_rounds(rounds: u64) -> Every {
     let time = (rounds > 0).then_some(Duration::from_secs(600));
     Every { rounds, time }
-    }
 }
 
 fn number<N: FromStr<Err = ParseIntError>>(text: &str) -> Result<N, String> {

@@ -39,6 +39,10 @@ pub(crate) fn warn(warnings: &[String]) {
     use std::io::Write;
     for warning in warnings {
         // If nobody reads it, nobody is told.
-        let _ = writeln!(std::io::stderr(), "warning: {}", crate::printable::printable(warning));
+        let _ = writeln!(
+            std::io::stderr(),
+            "warning: {}",
+            crate::printable::printable(warning)
+        );
     }
 }

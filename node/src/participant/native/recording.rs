@@ -5,7 +5,6 @@ use annulus_core::peer::{Commit, Event as PeerEvent};
 use annulus_core::{Digest, Peer};
 use std::time::{Duration, Instant};
 
-
 impl NativeHost<'_> {
     /// Keeps who is a member, and where, for the next start.
     pub(super) fn remember(&mut self, event: &PeerEvent, peer: &Peer) {
