@@ -152,7 +152,9 @@ mod tests {
     fn speeds_follow_a_device_that_becomes_slower() {
         let mut speed = Speed::default();
         let at = |ms: u64| Duration::from_millis(ms);
-        [1.0, 32.0].map(|samples| speed.saw(samples, at(1 + samples as u64), 16.0));
+        for samples in [1.0, 32.0] {
+            speed.saw(samples, at(1 + samples as u64), 16.0);
+        }
         (0..40).for_each(|_| speed.saw(8.0, at(90), 16.0));
         let told = speed.told().unwrap();
         assert!((80_000..120_000).contains(&told), "170 ms for 16: {told}");

@@ -3,7 +3,6 @@
 use super::error::Error;
 use super::invite::right_in;
 use super::{output, ticket};
-use crate::net::ticket::Ticket;
 use crate::participant::right::leave_revocation;
 use crate::store::ledger_file::Entry;
 use crate::store::run_dir::RunDir;

@@ -3,8 +3,8 @@
 mod sources;
 
 use self::sources::{file_assignments, word_assignments};
+use super::amounts::seconds;
 use super::error::Error;
-use super::invite::seconds;
 use super::keys::{KEYS, Key, did_you_mean};
 use crate::options::{Every, Length, NewRun, Schedule, SplitRun, Steps};
 use crate::task_factory::TaskFactory;
@@ -195,7 +195,7 @@ impl Reader<'_> {
                     "off" => SplitRun::Off,
                     "auto" => SplitRun::Auto,
                     _ if text.contains('+') => {
-                        let steps = text.split('+').map(|steps| number(steps));
+                        let steps = text.split('+').map(number);
                         SplitRun::Cut(steps.collect::<Result<_, _>>()?)
                     }
                     _ => SplitRun::Spans(number(text)?),
@@ -206,7 +206,7 @@ impl Reader<'_> {
                     .parse()
                     .ok()
                     .filter(|codec: &Codec| codec.carries_activations());
-                run.boundary = boundary.ok_or_else(|| words())?;
+                run.boundary = boundary.ok_or_else(&words)?;
             }
             "lanes" => run.lanes = number(text)?,
             "clip" => {

@@ -299,7 +299,7 @@ mod tests {
         let scratch = crate::testing::Scratch::new();
         let folder = scratch.0.join("folder");
         std::fs::create_dir(&folder).unwrap();
-        std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0)).unwrap();
+        std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o0)).unwrap();
         let (_, module) = module_path!().split_once("::").unwrap();
         let name = format!("{module}::a_folder_that_may_not_be_looked_into_is_not_called_empty");
         let mut test = std::process::Command::new(std::env::current_exe().unwrap());

@@ -327,7 +327,7 @@ mod tests {
     }
 
     fn read_folder(path: &Path) -> Result<Split, DataError> {
-        super::read_folder(&Data::open(path)?)
+        super::read_folder(&Data::open(path)?, None)
     }
 
     fn idx(dimensions: &[u32], data: &[u8]) -> Vec<u8> {
@@ -346,7 +346,7 @@ mod tests {
     }
 
     fn problem(folder: &Folder) -> String {
-        let message = read_folder(&folder.0, None).unwrap_err().to_string();
+        let message = read_folder(&folder.0).unwrap_err().to_string();
         assert!(
             message.contains(&*folder.0.to_string_lossy()),
             "the message must name the file: {message}"
@@ -361,7 +361,7 @@ mod tests {
         folder.put("train-labels.idx1-ubyte", &idx(&[2], &[7, 8]));
         folder.put("t10k-images-idx3-ubyte.gz", &gzip(&idx(&[1, 2, 1], &[5, 6])));
         folder.put("t10k-labels-idx1-ubyte.gz", &gzip(&idx(&[1], &[9])));
-        let split = read_folder(&folder.0, None).unwrap();
+        let split = read_folder(&folder.0).unwrap();
         assert_eq!(split.train.labels, [7, 8]);
         assert_eq!(split.train.pixels_of(1), [3, 4]);
         assert_eq!((split.train.rows, split.train.columns), (2, 1));
@@ -375,7 +375,7 @@ mod tests {
         let data: Vec<u8> = (0..11).collect();
         folder.put("images", &idx(&[11, 1, 1], &data));
         folder.put("labels.gz", &gzip(&idx(&[11], &data)));
-        let split = read_folder(&folder.0, None).unwrap();
+        let split = read_folder(&folder.0).unwrap();
         assert_eq!(split.train.labels, [0, 1, 2, 3, 4, 5, 6, 7, 8]);
         assert_eq!(split.test.labels, [9, 10]);
         assert_eq!(split.test.pixels, [9, 10]);
@@ -386,9 +386,9 @@ mod tests {
         let folder = Folder::new("empty");
         assert!(problem(&folder).contains("train-images-idx3-ubyte.gz"));
         folder.put("file", b"");
-        let error = read_folder(&folder.0.join("file"), None).unwrap_err();
+        let error = read_folder(&folder.0.join("file")).unwrap_err();
         assert!(error.to_string().contains("give the folder"));
-        let error = read_folder(&folder.0.join("absent"), None).unwrap_err();
+        let error = read_folder(&folder.0.join("absent")).unwrap_err();
         assert!(matches!(error, DataError::Read { .. }));
     }
 
@@ -433,7 +433,7 @@ mod tests {
             problem(&folder);
         }
         folder.put("images.gz", &packed);
-        assert!(read_folder(&folder.0, None).is_ok());
+        assert!(read_folder(&folder.0).is_ok());
     }
 
     #[test]
@@ -447,7 +447,7 @@ mod tests {
             damaged[bit / 8] ^= 1 << (bit % 8);
             folder.put("images.gz", &damaged);
             // Flipping bits of gzip's header that carry no data does no harm.
-            if let Ok(split) = read_folder(&folder.0, None) {
+            if let Ok(split) = read_folder(&folder.0) {
                 assert_eq!(split.train.pixels, [3; 8]);
             }
         }

@@ -4,7 +4,6 @@
 
 mod adapters;
 mod attention;
-#[allow(dead_code, reason = "`all` is for browsers")]
 mod cases;
 mod check;
 mod codec;

@@ -67,25 +67,3 @@ impl NativeHost<'_> {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn checkpoints_come_by_rounds_and_by_time() {
-        let minutes = |count: u64| Duration::from_secs(60 * count);
-        for (every, round, since, due) in [
-            (1000, 1000, 0, true),
-            (1000, 1001, 9, false),
-            (1000, 1001, 10, true),
-            (0, 1000, 99, false),
-        ] {
-            assert_eq!(
-                is_due(every, round, minutes(since)),
-                due,
-                "{every} {round} {since}"
-            );
-        }
-    }
-}

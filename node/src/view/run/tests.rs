@@ -84,7 +84,7 @@ fn a_round_shows_who_did_what() {
         (0.75, 0.0),
         "what is not finite counts nothing"
     );
-    assert_eq!(totals.changes, [0, 0, 1, 0]);
+    assert_eq!(totals.changes, [0, 0, 0, 1, 0]);
 }
 
 #[test]
