@@ -40,6 +40,8 @@ const PAST: u8 = 3;
 pub(crate) struct Newcomer {
     /// Whether the peer's state and head are still a whole old state.
     pub whole: bool,
+    /// Whether they are of its own lineage: it has followed nobody since it was a member.
+    own: bool,
     /// Whether the state held is known to be wrong: good for going on alone, not for resuming.
     damaged: bool,
     sponsor: Option<PeerId>,
@@ -104,6 +106,7 @@ impl Newcomer {
     pub fn new(now: Time) -> Self {
         Self {
             whole: false,
+            own: false,
             damaged: false,
             acquainted: None,
             sponsor: None,
@@ -136,6 +139,7 @@ impl Newcomer {
     pub fn outcast(damaged: bool, via: Option<PeerId>, shared: &mut Shared) -> Self {
         let mut newcomer = Self {
             whole: true,
+            own: true,
             damaged,
             ..Self::new(shared.now)
         };
@@ -412,7 +416,7 @@ impl Newcomer {
             if shared.lineage.state.params.len() != elements {
                 shared.lineage.state = State::new(vec![0.0; elements], &shared.manifest);
             }
-            let samples = match self.whole {
+            let samples = match std::mem::take(&mut self.own) {
                 true => counted_apart(shared.head(), &head, from, shared.me()),
                 false => 0,
             };
@@ -494,7 +498,7 @@ impl Newcomer {
         let Some(told) = self.catchup.apply_told(shared) else {
             return Next::Stay;
         };
-        self.whole = false;
+        (self.whole, self.own) = (false, false);
         if let Some(sponsor) = self.sponsor {
             let round = shared.head().round;
             shared.control(sponsor, Message::Followed { round });
