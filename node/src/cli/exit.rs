@@ -18,7 +18,7 @@ pub enum Exit {
     Unreachable = 69,
     /// The peer was asked to leave before the run's end: the same command goes on.
     Left = LEFT,
-    /// The run lets this peer in no more: it needs another ticket.
+    /// The run lets this peer in no more: it needs another ticket, or an identity of its own.
     Barred = 77,
 }
 
@@ -44,7 +44,7 @@ impl Exit {
         ),
         (
             Self::Barred,
-            "the run lets this peer in no more; it needs another ticket",
+            "the run lets this peer in no more: it needs another ticket, or an identity of its own",
         ),
     ];
 

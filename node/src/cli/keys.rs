@@ -250,7 +250,7 @@ pub fn help(tasks: &[TaskFactory]) -> String {
             entry(&mut text, &left, about.trim_start(), width);
         }
     }
-    text.push_str("\nWrite task.KEY=VALUE where a setting of the task has the name of one of every run.\n");
+    text.push_str("\nWrite task.KEY=VALUE if a setting of the task has the name of one of the run.\n");
     text
 }
 

@@ -103,7 +103,10 @@ impl<'a> Line<'a> {
             }
             ErrorKind::MissingSubcommand => {
                 let shown = self.command.get_subcommands().filter(|sub| !sub.is_hide_set());
-                let names: Vec<&str> = shown.map(Command::get_name).collect();
+                let mut names: Vec<&str> = shown.map(Command::get_name).collect();
+                // Commands that were adapted to the tasks have moved to the end.
+                let order = Cli::command();
+                names.sort_by_key(|name| order.get_subcommands().position(|sub| sub.get_name() == *name));
                 format!(
                     "`{}` needs one of these after it: {}",
                     self.name,

@@ -238,11 +238,15 @@ impl Shared {
         let old = self.links().get(&peer).cloned();
         match old {
             Some(old) => {
-                let verdict = judge(
-                    old.dialled_by_us,
-                    old.instance == caller.instance,
-                    self.me.peer < peer,
-                );
+                let verdict = match caller.binding {
+                    None => judge(
+                        old.dialled_by_us,
+                        old.instance == caller.instance,
+                        self.me.peer < peer,
+                    ),
+                    // The page was loaded again. A browser lets one tab at a time use an identity.
+                    Some(_) => Verdict::Replace,
+                };
                 match verdict {
                     Verdict::Probe if old.answers().await => return Err(Refusal::Duplicate),
                     // The last packets of a process that has just ended may still arrive once.

@@ -4,7 +4,7 @@
 //! It knows both versions of control groups, as `/proc` and the mounted file system tell of them.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// Larger numbers mean that there is no limit.
 const NO_LIMIT: u64 = 1 << 60;
@@ -57,7 +57,9 @@ fn folders(own: &str, mounts: &str) -> Vec<PathBuf> {
             continue;
         };
         // In a container the mounted tree may begin at its own group.
-        let below = Path::new(path).strip_prefix(root).unwrap_or(Path::new(""));
+        let below = Path::new(path).strip_prefix(root).ok();
+        let within = |path: &&Path| !path.components().any(|part| part == Component::ParentDir);
+        let below = below.filter(within).unwrap_or(Path::new(""));
         let point = Path::new(point);
         // Joined with nothing, a path would get a slash.
         let folder: PathBuf = point.components().chain(below.components()).collect();

@@ -37,12 +37,12 @@ impl<T: Task> Trainer<T> {
 
     /// Computes the gradients of some samples and forgets them.
     async fn try_out(&mut self, samples: &[u64]) -> Result<(), WorkerError> {
-        let ahead = self.ahead.take();
+        // Batches that wait to be taken would keep their thread from making these.
+        self.ahead = None;
         let sum = std::mem::take(&mut self.sum);
         let computed = self.accumulate(samples);
         let total = self.sum.on_device.take();
         self.sum = sum;
-        self.ahead = ahead;
         computed?;
         if let Some(total) = total {
             // It is made of all that was computed: if any of that failed, so does reading it.

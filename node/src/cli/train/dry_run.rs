@@ -298,7 +298,7 @@ mod tests {
             text,
             "task       digits, 60,000 samples\n\
              rounds     4,688 of 64 samples\n\
-             optimizer  adam, lr=0.001\n\
+             optimizer  adam, lr=0.001, gradients of at most 10 (global norm)\n\
              device     CPU\n\
              parameters 101,770 in 4 tensors\n\
              memory     2.04 MB on each peer (1.22 MB of it shared state, 12.0 bytes a parameter), apart from activations\n\
