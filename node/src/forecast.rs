@@ -1,20 +1,20 @@
-//! What training together can give on given links, before anybody starts: the bounds by bytes and delays, and what of them
-//! is reached.
+//! Predicts what training together gives on given links, from bytes and delays.
 //!
-//! Pure: numbers go in and come out. It counts samples; what late gradients and local steps cost in learning it does not
-//! know.
+//! Pure: numbers go in and come out. It counts samples, and does not know what late gradients and local steps cost in
+//! learning.
 
-pub mod split;
+pub mod members;
 
 use annulus_core::Topology;
 use annulus_core::codec::Codec;
 use annulus_core::cut::LEAD;
 use annulus_core::pace::local_batches;
 
-/// What of a line's rate an exchange reaches, as measured over emulated lines of 100 Mbit/s and 50 ms: 88 to 91 %.
+/// The share of a line's rate that an exchange reaches, measured over emulated lines of 100 Mbit/s and 50 ms: 88 to 91
+/// %.
 pub(crate) const REACHED: f64 = 0.88;
 
-/// What the peers and the lines between them are like.
+/// The peers and the lines between them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Conditions {
     /// Parameters of the model.
@@ -23,11 +23,11 @@ pub struct Conditions {
     pub batch: f64,
     /// Peers.
     pub peers: usize,
-    /// Samples that each of them computes per second.
+    /// Samples that each computes per second.
     pub speed: f64,
-    /// Bytes per second that each of them can send, and receive.
+    /// Bytes per second that each can send, and receive.
     pub rate: f64,
-    /// Seconds from one to another and back.
+    /// Round-trip time in seconds.
     pub round_trip: f64,
 }
 
@@ -36,13 +36,12 @@ pub struct Conditions {
 pub enum Mode {
     /// Every batch is a round.
     EveryStep,
-    /// Every batch is a round, and its sums travel while the next is computed.
-    Overlap,
-    /// Local steps, as many as the exchange asks for; some of it while the first of the next round is taken.
+    /// Local steps, as many as the exchange requires. Part of the exchange runs during the first step of the next
+    /// round.
     LocalSteps,
 }
 
-/// What one way of training together gives.
+/// The forecast of one way of training together.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 pub struct Forecast {
     /// Batches of a round.
@@ -51,9 +50,9 @@ pub struct Forecast {
     pub exchange_seconds: f64,
     /// Seconds of a round.
     pub round_seconds: f64,
-    /// The part of the time in which nothing is computed.
+    /// The share of the time in which nothing is computed.
     pub lost: f64,
-    /// Samples a second over those of one peer alone.
+    /// Samples per second, relative to one peer alone.
     pub speed_up: f64,
 }
 
@@ -69,12 +68,12 @@ impl Conditions {
         bytes / (self.rate * REACHED) + delays * self.round_trip / 2.0
     }
 
-    /// What a way of training together gives.
+    /// The forecast of a way of training together.
     pub fn forecast(&self, mode: Mode, topology: Topology, codec: Codec) -> Forecast {
         let exchange = self.exchange_seconds(topology, codec);
         let batch = self.batch / (self.speed * self.peers as f64);
         let batches = match mode {
-            Mode::EveryStep | Mode::Overlap => 1.0,
+            Mode::EveryStep => 1.0,
             Mode::LocalSteps => {
                 let [exchange, batch] = [exchange, batch].map(|seconds| (seconds * 1e6).ceil() as u128);
                 local_batches(self.elements, exchange, batch.max(1), true).max(1) as f64
@@ -82,7 +81,6 @@ impl Conditions {
         };
         let hidden = match mode {
             Mode::EveryStep => 0.0,
-            Mode::Overlap => batch,
             Mode::LocalSteps if batches > 1.0 => f64::from(LEAD) * batch,
             Mode::LocalSteps => 0.0,
         };
@@ -130,8 +128,6 @@ mod tests {
         let every = SMALL.forecast(Mode::EveryStep, Topology::Ring, Codec::F32);
         assert!((every.round_seconds - 2.0 - every.exchange_seconds).abs() < 1e-9);
         assert!(every.speed_up < 1.0, "one alone is faster: {every:?}");
-        let late = SMALL.forecast(Mode::Overlap, Topology::Direct, Codec::Int8);
-        assert_eq!(late.round_seconds, late.exchange_seconds.max(2.0));
         let local = SMALL.forecast(Mode::LocalSteps, Topology::Direct, Codec::Int4);
         assert_eq!((local.lost, local.speed_up), (0.0, 4.0), "{local:?}");
         let far = Conditions {
@@ -140,7 +136,7 @@ mod tests {
         };
         let local = far.forecast(Mode::LocalSteps, Topology::Direct, Codec::Int4);
         assert!(local.lost > 0.1 && local.lost < 0.2, "{local:?}");
-        for mode in [Mode::EveryStep, Mode::Overlap, Mode::LocalSteps] {
+        for mode in [Mode::EveryStep, Mode::LocalSteps] {
             let alone = Conditions { peers: 1, ..SMALL }.forecast(mode, Topology::Direct, Codec::F32);
             assert_eq!((alone.speed_up, alone.lost), (1.0, 0.0));
         }

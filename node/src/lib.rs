@@ -16,7 +16,6 @@ pub mod offline;
 mod open;
 pub mod options;
 pub mod participant;
-pub mod pipeline;
 mod printable;
 pub mod task;
 pub mod task_factory;

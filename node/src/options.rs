@@ -111,7 +111,8 @@ pub struct NewRun {
     pub outer_lr: f32,
     /// With local steps: Nesterov momentum of the outer step; 0: none.
     pub outer_momentum: f32,
-    /// Whether members compute for the next round while the sums of this one travel; none: if they take local steps.
+    /// With local steps: whether members take the first steps of the next round while the sums of this one travel; none: they
+    /// do.
     pub overlap: Option<bool>,
     /// Number format on the wire; none: f32, or with local steps the one with the fewest bits that fits.
     pub codec: Option<Codec>,
@@ -220,9 +221,8 @@ impl NewRun {
         self.codec.unwrap_or(usual)
     }
 
-    /// Whether members compute for the next round while the sums of this one travel.
+    /// Whether members take the first local steps of the next round while the sums of this one travel.
     pub fn overlap(&self) -> bool {
-        // Gradients are late by a whole step, which costs much learning; of local steps only the first are.
         self.overlap.unwrap_or(self.local_steps != Steps::None)
     }
 

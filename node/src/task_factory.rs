@@ -1,4 +1,4 @@
-//! A task whose type is forgotten: what a program that knows several tasks by name keeps of each.
+//! A task without its type, for a program that knows several tasks by name.
 
 use crate::device::OpenDevice;
 use crate::task::{Data, Dataset, Task, TaskError};
@@ -14,17 +14,17 @@ use std::num::NonZeroU64;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Makes a worker; again for each thread that needs one.
+/// Makes a worker. Each thread that needs one calls it.
 pub type WorkerFactory = Arc<dyn Fn() -> Result<Box<dyn Worker>, WorkerError> + Send + Sync>;
 
 /// How to make a task.
 #[derive(Clone, Copy)]
 pub struct TaskFactory {
-    /// The name under which it is chosen.
+    /// The task's name on the command line.
     pub name: &'static str,
     /// One line about it.
     pub about: &'static str,
-    /// Settings of a run that suit it, as `key=value`.
+    /// Run settings that suit it, as `key=value`.
     pub run_settings: &'static [&'static str],
     /// Its settings with their default values: an object, or null if it has none.
     pub defaults: fn() -> Value,
@@ -34,7 +34,7 @@ pub struct TaskFactory {
     pub check: fn(&str) -> Result<(), String>,
     /// Loads it: settings as JSON text, and the data, if the user gave any.
     pub load: fn(&str, Option<&Data>) -> Result<LoadedTask, TaskError>,
-    /// Loads it without data, for who computes only steps between the ends of a model of this layout.
+    /// Loads it without data, for a peer that computes only inner steps of a model with this layout.
     pub load_inner: fn(&str, &Layout) -> Result<LoadedTask, TaskError>,
 }
 
@@ -48,7 +48,7 @@ pub struct LoadedTask {
     pub data: Digest,
     /// The files that it was made from; none if the task makes its own data.
     pub files: Option<Data>,
-    /// Whether its model can write, and what that takes.
+    /// Whether its model can generate text, and what that needs.
     pub writing: Writing,
     /// The layers of its model.
     pub layers: Vec<Layer>,
@@ -64,35 +64,35 @@ pub struct LoadedTask {
     bind_inference: Box<BindInference>,
 }
 
-/// Makes what evaluates a model and writes with it, a few steps at a time.
+/// Makes what evaluates a model and generates text with it, a few steps at a time.
 #[cfg(not(target_family = "wasm"))]
 type BindInference = dyn Fn(&OpenDevice, Arc<ModelSteps>, Space, Weights) -> Box<dyn Inference> + Send + Sync;
 
-/// Draws a model as a seed makes it, one tensor at a time.
+/// Draws a model from a seed, one tensor at a time.
 pub type Drawing = Arc<DrawWith>;
 
 type DrawWith = dyn Fn(u64, &mut Look<'_>) -> Result<Layout, WorkerError> + Send + Sync;
 
-/// Makes what computes some steps of a model, on a device, from the run's seed.
+/// Makes a worker for some steps of a model on a device, with the run's seed.
 pub type SpanFactory = Arc<BindSpan>;
 
 type BindSpan = dyn Fn(&OpenDevice, Arc<ModelSteps>, Range<usize>, u64) -> Result<Box<dyn SpanWorker>, WorkerError>
     + Send
     + Sync;
 
-/// Whether a task's model can write.
+/// Whether a task's model can generate text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Writing {
     /// It cannot.
     Never,
-    /// If the task was made from the run's data.
+    /// Only if the task was made from the run's data.
     WithData,
     /// Whatever data the task was made from.
     Always,
 }
 
 impl LoadedTask {
-    /// What makes workers on a device.
+    /// A factory of workers on a device.
     pub fn worker_factory(&self, device: OpenDevice, options: TrainerOptions) -> WorkerFactory {
         (self.bind)(device, options)
     }
@@ -106,7 +106,7 @@ impl LoadedTask {
         (self.draw)(seed, &mut |_, _| {})
     }
 
-    /// Its model's steps and what they use.
+    /// Its model's steps, and the parameters that they use.
     ///
     /// # Errors
     ///
@@ -125,17 +125,17 @@ impl LoadedTask {
         (self.step_costs)()
     }
 
-    /// What draws the model as a seed makes it, one tensor at a time.
+    /// Draws the model from a seed, one tensor at a time.
     pub fn drawing(&self) -> Drawing {
         self.draw.clone()
     }
 
-    /// What makes workers for some of the steps.
+    /// A factory of workers for some of the steps.
     pub fn span_factory(&self) -> SpanFactory {
         self.bind_span.clone()
     }
 
-    /// What evaluates its model and writes with it, a few of these steps at a time.
+    /// Evaluates its model and generates text with it, a few of these steps at a time.
     #[cfg(not(target_family = "wasm"))]
     pub fn inference(
         &self,
@@ -145,21 +145,6 @@ impl LoadedTask {
         weights: Weights,
     ) -> Box<dyn Inference> {
         (self.bind_inference)(device, model, space, weights)
-    }
-
-    /// What computes some of these steps on a device.
-    ///
-    /// # Errors
-    ///
-    /// If the task offers no steps, or not these.
-    pub fn span_worker(
-        &self,
-        device: &OpenDevice,
-        model: Arc<ModelSteps>,
-        span: Range<usize>,
-        seed: u64,
-    ) -> Result<Box<dyn SpanWorker>, WorkerError> {
-        (self.bind_span)(device, model, span, seed)
     }
 }
 
@@ -193,7 +178,7 @@ impl TaskFactory {
         let mut config = (self.defaults)();
         match &mut config {
             Value::Object(fields) => fields.extend(changes.clone()),
-            // It has no settings: what was asked for is for the task to refuse.
+            // The task has no settings, so it must refuse them itself.
             _ if !changes.is_empty() => config = Value::Object(changes.clone()),
             _ => {}
         }
@@ -203,7 +188,7 @@ impl TaskFactory {
 
 #[cfg(test)]
 impl TaskFactory {
-    /// A task that has settings and is never loaded.
+    /// A task with settings that is never loaded.
     pub(crate) fn for_tests(
         name: &'static str,
         run_settings: &'static [&'static str],
@@ -223,7 +208,7 @@ impl TaskFactory {
 }
 
 fn json(config: &impl Serialize) -> Value {
-    // Only a map with keys that are not text, or a type that refuses, cannot be written.
+    // Only a map whose keys are not text, or a type that refuses, cannot be serialized.
     serde_json::to_value(config).expect("a task's settings can be written as JSON")
 }
 

@@ -87,15 +87,6 @@ fn a_replay_follows_the_local_steps_of_members_that_come_and_go() {
 }
 
 #[test]
-fn members_that_compute_while_sums_travel_come_and_go() {
-    let _alone = alone();
-    let folder = Folder::new("overlap");
-    let nodes = come_and_go(&folder, &["overlap=on"]);
-    assert_mostly_ahead(&nodes[0]);
-    assert_replays_from_the_beginning(&nodes);
-}
-
-#[test]
 fn members_that_take_first_steps_while_sums_travel_come_and_go() {
     let _alone = alone();
     let folder = Folder::new("first-steps");

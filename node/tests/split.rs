@@ -519,18 +519,19 @@ fn the_settings_that_a_plan_prints_train_as_it_says() {
     let machines = ["--machine", "1GB,20", "--machine", "1GB,5"];
     let output = plan(&[&machines[..], &["split=2", "copies=1"]].concat());
     let plan_of: serde_json::Value = serde_json::from_slice(&output.stdout).expect("a plan");
-    let steps = |at: usize| {
-        let steps = &plan_of["machines"][at]["steps"];
-        [0, 1].map(|end| steps[end].as_u64().expect("a step"))
+    let stages: Vec<[u64; 2]> = serde_json::from_value(plan_of["stages"].clone()).expect("stages");
+    let steps_of = |machine: usize| {
+        let held: Vec<usize> =
+            serde_json::from_value(plan_of["machines"][machine]["stages"].clone()).expect("numbers");
+        held.iter()
+            .map(|stage| stages[stage - 1][1] - stages[stage - 1][0])
+            .sum::<u64>()
     };
-    let lens = [0, 1].map(|at| steps(at)[1] - steps(at)[0]);
-    assert!(lens[0] > lens[1] && lens.iter().sum::<u64>() == 8, "{plan_of}");
-    let order: Vec<u64> = serde_json::from_value(plan_of["start_in_this_order"].clone()).expect("an order");
-    assert_eq!(
-        steps(order[0] as usize - 1)[0],
-        0,
-        "who begins has the first steps"
+    assert!(
+        steps_of(0) > steps_of(1) && steps_of(0) + steps_of(1) == 8,
+        "{plan_of}"
     );
+    assert_eq!(plan_of["start_in_this_order"], serde_json::json!([1, 2]));
 
     let settings = plan_of["plan"]["settings"].as_str().expect("settings");
     let settings: Vec<&str> = settings

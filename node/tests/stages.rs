@@ -1,23 +1,34 @@
-//! Models as pipelines: whoever computes which steps, the bits are the same, and they are the whole model's to rounding.
+//! Models in steps: whatever spans they are cut into, the bits are the same, and they are the whole model's up to rounding.
+//!
+//! Rounds are computed by `recompute`, which replays split runs, on the workers that members compute spans with.
 
 use annulus::device::OpenDevice;
-use annulus::pipeline::{Order, Pipeline, SpanState, Stage, StageSettings, Summed, Update, in_threads};
 use annulus::task_factory::{LoadedTask, TaskFactory};
 use annulus::tasks::digits::Digits;
 use annulus::tasks::gpt::Gpt;
-use annulus::trainer::TrainerOptions;
-use annulus::trainer::span::{Activation, ModelSteps, SpanWorker};
+use annulus::trainer::span::{self, Activation, Cut, ModelSteps, SpanWorker};
+use annulus::trainer::{TrainerOptions, WorkerError};
 use annulus_core::codec::Codec;
-use annulus_core::optim::{Optimizer, Schedule, clip_scale, norm_squared};
+use annulus_core::interface::{Pass, SpanDone};
+use annulus_core::invitation::Invitation;
+use annulus_core::keeps::Keeps;
+use annulus_core::ledger::{Head, Header, Member, Record};
+use annulus_core::moments::Moments;
+use annulus_core::parts::{PartSet, Parts};
+use annulus_core::recompute::{Workshop, recompute};
 use annulus_core::shuffle::Shuffle;
+use annulus_core::signature::{Key, Signed};
+use annulus_core::{Digest, Initial, Manifest, Room, Topology};
 use burn::tensor::read_sync;
 use serde_json::{Value, json};
+use std::num::{NonZeroU16, NonZeroU32};
 use std::ops::Range;
-use std::process::Command;
-use std::sync::mpsc::Sender;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 const SEED: u64 = 7;
+
+/// Samples of a microbatch.
+const MICRO_BATCH: usize = 2;
 
 /// Burn's processor backend has one random generator for the whole process: who tests dropout is alone.
 static RANDOM: RwLock<()> = RwLock::new(());
@@ -34,117 +45,189 @@ fn load(config: &Value) -> LoadedTask {
     (TaskFactory::of::<Gpt>().load)(&config.to_string(), None).expect("settings of the task")
 }
 
-fn optimizer() -> Optimizer {
-    "adamw beta2=0.99 weight_decay=0.1".parse().expect("an optimizer")
+fn model(task: &LoadedTask) -> Arc<ModelSteps> {
+    Arc::new(task.model_steps(SEED).expect("a task with steps"))
 }
 
-/// Where spans begin, as ranges.
+fn worker(
+    task: &LoadedTask,
+    model: &Arc<ModelSteps>,
+    steps: Range<usize>,
+) -> Result<Box<dyn SpanWorker>, WorkerError> {
+    task.span_factory()(&OpenDevice::cpu(), model.clone(), steps, SEED)
+}
+
+/// The model's initial weights, as one flat vector.
+fn initial(task: &LoadedTask) -> Vec<f32> {
+    let mut values = Vec::new();
+    let drawn = task.drawing()(SEED, &mut |_, read| {
+        values.extend_from_slice(read().as_slice::<f32>().expect("f32 data"));
+    });
+    drawn.expect("a model that can be trained");
+    values
+}
+
+/// The spans that begin at these steps.
 fn spans(begins: &[usize], steps: usize) -> Vec<Range<usize>> {
     let ends = begins[1..].iter().copied().chain([steps]);
-    begins
-        .iter()
-        .copied()
-        .zip(ends)
-        .map(|(begin, end)| begin..end)
-        .collect()
+    begins.iter().zip(ends).map(|(begin, end)| *begin..end).collect()
 }
 
-fn pipeline(task: &LoadedTask, begins: &[usize], boundary: Codec) -> Pipeline<Sender<Order>> {
-    let model = Arc::new(task.model_steps(SEED).expect("a task with steps"));
-    let spans = spans(begins, model.steps());
-    let stage = |(span, steps): (usize, &Range<usize>)| {
-        let worker = task.span_worker(&OpenDevice::cpu(), model.clone(), steps.clone(), SEED);
-        let worker = worker.expect("steps of the model");
-        let state = SpanState::new(&*worker, optimizer());
-        let settings = StageSettings {
-            span,
-            spans: spans.len(),
-            boundary,
-            more: 0,
-        };
-        Stage::new(worker, state, settings).expect("its own parameters")
+/// A run of one member that holds the whole model, in spans that begin at these steps.
+fn run(task: &LoadedTask, model: &ModelSteps, begins: &[usize], (boundary, batch): (Codec, u32)) -> Manifest {
+    let cut = Cut {
+        spans: &spans(begins, model.steps()),
+        costs: &vec![1; model.steps()],
+        micro_batch: NonZeroU32::new(MICRO_BATCH as u32).unwrap(),
+        boundary,
+        lanes: NonZeroU16::new(2).unwrap(),
     };
-    let stages = spans.iter().enumerate().map(stage).collect();
-    in_threads(model, spans, stages)
-}
-
-/// A round's microbatches.
-fn microbatches(task: &LoadedTask, round: u64, count: u64, size: u64) -> Vec<Vec<u64>> {
-    let shuffle = Shuffle {
+    Manifest {
         seed: SEED,
-        samples: task.samples,
-    };
-    let samples: Vec<u64> = (round * count * size..(round + 1) * count * size)
-        .map(|at| shuffle.index(at))
-        .collect();
-    samples.chunks(size as usize).map(<[u64]>::to_vec).collect()
-}
-
-/// The task's own settings: the rate rises for a hundred steps.
-fn rate(step: u64) -> f32 {
-    Schedule::Warmup { steps: 100 }.rate(1e-3, step)
-}
-
-fn update(step: u64) -> Update {
-    Update {
-        lr: rate(step),
-        step,
+        samples: task.samples.try_into().unwrap(),
+        target: u64::MAX.try_into().unwrap(),
+        batch: batch.try_into().unwrap(),
+        optimizer: "adamw beta2=0.99 weight_decay=0.1".parse().unwrap(),
+        lr: 1e-3,
         clip: Some(1.0),
+        topology: Some(Topology::Direct),
+        copies: NonZeroU16::new(1),
+        split: Some(cut.of(model)),
+        ..Manifest::new(model.layout.clone())
     }
 }
 
-/// Each round's sum, the first round's gradient, and the parameters in the end.
+/// Keeps everything in memory.
+struct Bench<'a> {
+    task: &'a LoadedTask,
+    model: Arc<ModelSteps>,
+    manifest: &'a Manifest,
+    shuffle: Shuffle,
+    parts: Moments,
+    others: Vec<f32>,
+    worker: Option<Box<dyn SpanWorker>>,
+    /// The sum of the round's losses so far.
+    loss: f32,
+}
+
+impl Workshop for Bench<'_> {
+    type Error = WorkerError;
+
+    fn pass(&mut self, steps: Range<usize>, mut pass: Pass) -> Result<SpanDone, WorkerError> {
+        if let Some(weights) = pass.weights.take() {
+            let worker = self.worker.insert(worker(self.task, &self.model, steps)?);
+            worker.load(weights)?;
+        }
+        let samples = self.shuffle.samples(&pass.positions);
+        let done = read_sync(span::pass(&mut **self.worker.as_mut().unwrap(), pass, &samples))?;
+        self.loss += done.loss;
+        Ok(done)
+    }
+
+    fn weights(&mut self, range: Range<usize>) -> Result<Vec<f32>, WorkerError> {
+        Ok(self.parts.weights(self.manifest, range))
+    }
+
+    fn part(&mut self, part: u16) -> Result<Moments, WorkerError> {
+        let mut one = self.parts.clone();
+        one.retain(&PartSet::from_iter([part]));
+        Ok(one)
+    }
+
+    fn put_part(&mut self, part: u16, stepped: Moments) -> Result<(), WorkerError> {
+        self.parts.insert(part, stepped.slots(part).unwrap().to_vec());
+        Ok(())
+    }
+
+    fn take_up(&mut self, place: Range<usize>) -> Result<Vec<f32>, WorkerError> {
+        Ok(self.others[place].to_vec())
+    }
+
+    fn lay_down(&mut self, place: usize, values: &[f32]) -> Result<(), WorkerError> {
+        let end = place + values.len();
+        self.others.resize(self.others.len().max(end), f32::NAN);
+        self.others[place..end].copy_from_slice(values);
+        Ok(())
+    }
+}
+
+/// The mean loss of each round, and the digests of all weights and moments in the end.
 fn train(
     task: &LoadedTask,
     begins: &[usize],
-    boundary: Codec,
+    (boundary, batch): (Codec, u32),
     rounds: u64,
-    (count, size): (u64, u64),
-) -> (Vec<Summed>, Vec<f32>, Vec<f32>) {
-    let mut pipeline = pipeline(task, begins, boundary);
-    let (mut sums, mut first) = (Vec::new(), Vec::new());
-    for round in 0..rounds {
-        let summed = pipeline
-            .gradient(&microbatches(task, round, count, size))
-            .expect("a round");
-        if round == 0 {
-            first = pipeline.export(true).expect("a gradient");
-        }
-        pipeline.apply(&summed, &update(round + 1)).expect("a step");
-        sums.push(summed);
-    }
-    (sums, first, pipeline.export(false).expect("parameters"))
-}
-
-/// The same steps by the whole model's trainer: the mean loss of each.
-fn train_whole(task: &LoadedTask, rounds: u64, (count, size): (u64, u64)) -> (Vec<f32>, Vec<f32>, Vec<f32>) {
-    let options = TrainerOptions {
-        seed: SEED,
-        micro_batch: size as usize,
+) -> (Vec<f32>, Vec<u64>) {
+    let model = model(task);
+    let manifest = &run(task, &model, begins, (boundary, batch));
+    let (key, all) = (Key::from_seed(&[1; 32]), Parts::of(manifest).unwrap().all());
+    let member = Member {
+        peer: key.peer(),
+        admission: Invitation::of_run(key.clone()).admit(key.peer(), manifest.run_id()),
+        speed: 1000,
+        contact: Default::default(),
+        trials: Default::default(),
+        keeper: Default::default(),
     };
-    let mut worker = task.worker_factory(OpenDevice::cpu(), options)().expect("a trainer");
-    let mut params = worker.init();
-    let (mut slots, optimizer) = ([vec![0.0; params.len()], vec![0.0; params.len()]], optimizer());
-    let (mut losses, mut first) = (Vec::new(), Vec::new());
-    for round in 0..rounds {
-        let samples = microbatches(task, round, count, size).concat();
-        let made = worker.contribute(params.clone(), &samples).expect("a step");
-        let mean = 1.0 / samples.len() as f32;
-        let norm = norm_squared(&made.gradient).sqrt() * f64::from(mean);
-        let step = optimizer.step(rate(round + 1), round + 1, mean * clip_scale(norm, 1.0));
-        for tensor in &worker.layout().tensors {
-            let place = tensor.offset..tensor.offset + tensor.len();
-            let [m, v] = &mut slots;
-            let slots = &mut [&mut m[place.clone()], &mut v[place.clone()]];
-            let sums = &made.gradient[place.clone()];
-            optimizer.apply(&step, &mut params[place], slots, sums, tensor.decay);
-        }
-        losses.push(made.loss_sum * mean);
-        if round == 0 {
-            first = made.gradient;
-        }
-    }
-    (losses, first, params)
+    let mut head = Head::genesis(manifest, member);
+    head.members[0].keeper.kept = all;
+    head.members[0].keeper.room = Room::of(begins.len() as u16);
+    let weights = initial(task);
+    let mut parts = Moments::default();
+    parts.initial = Some(Initial::new(move |ranges| {
+        ranges
+            .iter()
+            .map(|range| weights[range.clone()].to_vec())
+            .collect()
+    }));
+    parts.begin(manifest, &all);
+    let mut bench = Bench {
+        task,
+        shuffle: Shuffle::of(manifest),
+        model: model.clone(),
+        manifest,
+        parts,
+        others: Vec::new(),
+        worker: None,
+        loss: 0.0,
+    };
+    let spans = spans(begins, model.steps());
+    let round = |round: u64| {
+        let header = Header {
+            peer: key.peer(),
+            weight: batch,
+            loss: 1.0,
+            speed: 1000,
+            compute_us: 1,
+            exchange_us: 0,
+            digest: Digest([0; 32]),
+            ahead: false,
+            anew: false,
+            ready: Vec::new(),
+            revoked: Vec::new(),
+            leaving: false,
+            keeps: Keeps {
+                kept: all,
+                room: head.members[0].keeper.room,
+                ..Keeps::default()
+            },
+        };
+        let signature = key.sign_bytes(b"unsigned");
+        let record = Record {
+            round: round + 1,
+            attempt: 0,
+            headers: vec![Signed {
+                content: header,
+                signature,
+            }],
+        };
+        bench.loss = 0.0;
+        assert!(recompute((manifest, &head, &record), &spans, &mut bench).expect("a round"));
+        head.apply(&record, manifest);
+        bench.loss / batch as f32
+    };
+    let losses = (0..rounds).map(round).collect();
+    (losses, bench.parts.digests(&all))
 }
 
 fn bits(values: &[f32]) -> Vec<u32> {
@@ -155,63 +238,102 @@ fn bits(values: &[f32]) -> Vec<u32> {
 fn bits_do_not_depend_on_how_steps_are_grouped() {
     let _others = beside_others();
     let task = load(&gpt(8));
-    let rounds = 50;
-    let run = |begins: &[usize]| train(&task, begins, Codec::F32, rounds, (6, 2));
-    let (sums, gradient, params) = run(&[0]);
+    let run = |begins: &[usize]| train(&task, begins, (Codec::F32, 12), 50);
+    let (losses, state) = run(&[0]);
     // Eight blocks in so many spans, of which the first has the embeddings and the last the head.
-    for begins in [&[0, 5][..], &[0, 3, 5, 7], &[0, 2, 3, 4, 5, 6, 7, 8], &[0, 1, 9]] {
-        let (other, other_gradient, other_params) = run(begins);
-        for (round, (one, other)) in sums.iter().zip(&other).enumerate() {
-            assert_eq!(
-                one.loss_sum.to_bits(),
-                other.loss_sum.to_bits(),
-                "{begins:?} {round}"
-            );
-            assert_eq!(
-                one.norm_squared.to_bits(),
-                other.norm_squared.to_bits(),
-                "{begins:?} {round}"
-            );
-        }
-        assert!(bits(&gradient) == bits(&other_gradient), "{begins:?}");
-        assert!(bits(&params) == bits(&other_params), "{begins:?}");
+    for begins in [&[0, 5][..], &[0, 1, 9], &[0, 3, 5, 7], &[0, 2, 3, 4, 5, 6, 7, 8]] {
+        let (other, other_state) = run(begins);
+        assert!(bits(&losses) == bits(&other), "{begins:?}");
+        assert!(state == other_state, "{begins:?}");
     }
-    // The same steps by the trainer of the whole model. It adds what output layer and embedding make of the tied
-    // matrix microbatch by microbatch, and so rounds that one tensor otherwise.
-    let (losses, whole_gradient, _) = train_whole(&task, rounds, (6, 2));
-    let model = task.model_steps(SEED).unwrap();
-    let tied = &model.layout.tensors[0];
-    assert_eq!(
-        (tied.name.as_str(), model.users(0).collect::<Vec<_>>()),
-        ("tokens.weight", vec![0, 9])
+    assert!(losses[49] < losses[0] - 0.5, "{} {}", losses[0], losses[49]);
+}
+
+/// The sums of gradients over some microbatches by two spans, the second from `cut` on, and the sum of losses.
+fn through(
+    task: &LoadedTask,
+    model: &Arc<ModelSteps>,
+    cut: usize,
+    microbatches: &[Vec<u64>],
+) -> (Vec<f32>, f32) {
+    let weights = initial(task);
+    let begin = |steps: Range<usize>| {
+        let mut worker = worker(task, model, steps.clone()).unwrap();
+        let tensors = model.tensors_of(steps.clone()).into_iter();
+        let places = tensors.map(|tensor| &model.layout.tensors[tensor]);
+        let params = places.flat_map(|spec| weights[spec.offset..spec.offset + spec.len()].to_vec());
+        worker.load(params.collect()).unwrap();
+        let sums = steps.flat_map(|step| model.ranges(step)).map(|range| range.len());
+        (worker, vec![0.0; sums.sum()])
+    };
+    let ((mut first, mut before), (mut second, mut behind)) = (begin(0..cut), begin(cut..model.steps()));
+    let mut loss = 0.0;
+    for samples in microbatches {
+        let x: Activation = read_sync(first.forward(samples, None)).unwrap();
+        let passed = read_sync(second.backward(samples, Some(x), None, behind)).unwrap();
+        behind = passed.sums;
+        loss += passed.loss_sum.expect("the last span has the loss");
+        let passed = read_sync(first.backward(samples, None, passed.gradient, before)).unwrap();
+        before = passed.sums;
+        assert!(passed.gradient.is_none());
+    }
+    ([before, behind].concat(), loss)
+}
+
+/// Microbatches of samples that are far apart.
+fn microbatches(count: u64) -> Vec<Vec<u64>> {
+    (0..count).map(|at| vec![at * 40, 100 + at * 7]).collect()
+}
+
+/// Compares what spans sum up with what the trainer of the whole model does. The trainer adds what several steps make of a
+/// tensor microbatch by microbatch, and so rounds that one otherwise.
+fn sums_to_the_whole_models_gradient(task: &LoadedTask) {
+    let (model, microbatches) = (model(task), microbatches(6));
+    let (sums, loss) = through(task, &model, 1, &microbatches);
+    let options = TrainerOptions {
+        seed: SEED,
+        micro_batch: MICRO_BATCH,
+    };
+    let mut whole = task.worker_factory(OpenDevice::cpu(), options)().expect("a trainer");
+    assert_eq!(&model.layout, whole.layout());
+    let made = whole
+        .contribute(initial(task), &microbatches.concat())
+        .expect("a step");
+    assert!(
+        (made.loss_sum / loss - 1.0).abs() < 1e-5,
+        "{} {loss}",
+        made.loss_sum
     );
-    assert!(bits(&gradient[tied.len()..]) == bits(&whole_gradient[tied.len()..]));
-    let off = |a: f32, b: f32| (a - b).abs();
-    let most = losses
-        .iter()
-        .zip(&sums)
-        .map(|(whole, summed)| off(*whole, summed.loss_sum / 12.0));
-    let most = most.fold(0.0f32, f32::max);
-    println!("losses of {rounds} rounds differ from the whole model's by at most {most:.1e}");
-    assert!(most < 1e-4, "{most}");
-    let [first, last] = [sums[0].loss_sum, sums[49].loss_sum].map(|loss| loss / 12.0);
-    assert!(last < first - 0.5, "{first} {last}");
+    let mut at = 0;
+    for (step, uses) in model.uses.iter().enumerate() {
+        for tensor in uses {
+            let spec = &model.layout.tensors[*tensor];
+            let own = &sums[at..at + spec.len()];
+            at += spec.len();
+            let users = model.uses.iter().filter(|uses| uses.contains(tensor)).count();
+            let of_whole = &made.gradient[spec.offset..spec.offset + spec.len()];
+            assert!(users > 1 || bits(own) == bits(of_whole), "{step} {}", spec.name);
+        }
+    }
+    assert_eq!(at, sums.len());
+}
+
+#[test]
+fn spans_sum_up_the_gradient_of_the_whole_model() {
+    let _others = beside_others();
+    sums_to_the_whole_models_gradient(&load(&gpt(3)));
+    let digits = json!({"hidden": 24, "train": 300, "test": 50});
+    let task = (TaskFactory::of::<Digits>().load)(&digits.to_string(), None).unwrap();
+    sums_to_the_whole_models_gradient(&task);
+    let [one, two] = [&[0][..], &[0, 1]].map(|begins| train(&task, begins, (Codec::F32, 64), 30));
+    assert!(one == two, "a task of two steps");
 }
 
 #[test]
 fn a_span_holds_what_its_steps_use_and_nothing_else() {
     let _others = beside_others();
     let task = load(&gpt(3));
-    let model = Arc::new(task.model_steps(SEED).unwrap());
-    let whole = task.worker_factory(
-        OpenDevice::cpu(),
-        TrainerOptions {
-            seed: SEED,
-            micro_batch: 0,
-        },
-    )()
-    .unwrap();
-    assert_eq!(&model.layout, whole.layout());
+    let model = model(&task);
     assert_eq!(model.steps(), 5);
     let names = |steps: Range<usize>| -> Vec<String> {
         let tensors = model.tensors_of(steps);
@@ -227,72 +349,7 @@ fn a_span_holds_what_its_steps_use_and_nothing_else() {
         second.len() == 6 && second.iter().all(|name| name.starts_with("blocks.1.")),
         "{second:?}"
     );
-    // As the whole model's initial parameters, though the others were never kept.
-    let params = whole.init();
-    for steps in [0..1, 1..3, 2..5, 0..5] {
-        let worker = task
-            .span_worker(&OpenDevice::cpu(), model.clone(), steps, SEED)
-            .unwrap();
-        let expected: Vec<f32> = worker
-            .tensors()
-            .iter()
-            .flat_map(|tensor| {
-                let spec = &model.layout.tensors[*tensor];
-                params[spec.offset..spec.offset + spec.len()].to_vec()
-            })
-            .collect();
-        assert!(bits(&worker.init()) == bits(&expected));
-    }
-    let none = task.span_worker(&OpenDevice::cpu(), model.clone(), 3..6, SEED);
-    assert!(none.is_err());
-}
-
-/// Forward through two spans and back again: what the first one's input has for a gradient sum.
-fn through(
-    task: &LoadedTask,
-    model: &Arc<ModelSteps>,
-    cut: usize,
-    order: &[u32],
-) -> (Vec<u32>, Vec<u32>, u32) {
-    let worker = |steps| {
-        let mut worker = task
-            .span_worker(&OpenDevice::cpu(), model.clone(), steps, SEED)
-            .unwrap();
-        let params = worker.init();
-        worker.load(params).unwrap();
-        worker
-    };
-    let (mut first, mut second) = (worker(0..cut), worker(cut..model.steps()));
-    for microbatch in order {
-        let samples = [u64::from(*microbatch) * 40, 1000];
-        let x: Activation = read_sync(first.forward(&samples, None)).unwrap();
-        let passed = read_sync(second.backward(*microbatch, &samples, Some(x), None)).unwrap();
-        assert!(passed.loss_sum.is_some());
-        let passed = read_sync(first.backward(*microbatch, &samples, None, passed.gradient)).unwrap();
-        assert!(passed.gradient.is_none());
-    }
-    let flat = |worker: &mut Box<dyn SpanWorker>| {
-        let sums = worker.take().unwrap();
-        (bits(&sums.values), sums.loss_sum, sums.microbatches)
-    };
-    let ((before, _, _), (behind, loss, count)) = (flat(&mut first), flat(&mut second));
-    (
-        before.into_iter().chain(behind).collect(),
-        vec![loss.to_bits()],
-        count,
-    )
-}
-
-#[test]
-fn microbatches_may_be_done_in_any_order_and_again() {
-    let _others = beside_others();
-    let task = load(&gpt(2));
-    let model = Arc::new(task.model_steps(SEED).unwrap());
-    let expected = through(&task, &model, 2, &[0, 1, 2, 3]);
-    assert_eq!(expected.2, 4);
-    assert!(expected == through(&task, &model, 2, &[3, 1, 0, 1, 2, 0]));
-    assert!(expected == through(&task, &model, 3, &[2, 3, 0, 1]));
-    assert!(expected.0 != through(&task, &model, 2, &[0, 1, 2]).0);
+    assert!(worker(&task, &model, 3..6).is_err(), "there is no sixth step");
 }
 
 #[test]
@@ -301,11 +358,11 @@ fn dropout_is_the_same_again_on_the_way_back() {
     let mut config = gpt(2);
     config["dropout"] = json!(0.2);
     let task = load(&config);
-    let model = Arc::new(task.model_steps(SEED).unwrap());
-    let expected = through(&task, &model, 1, &[0, 1]);
-    assert!(expected == through(&task, &model, 3, &[1, 0]));
+    let model = model(&task);
+    let expected = through(&task, &model, 1, &microbatches(2));
+    assert!(expected == through(&task, &model, 3, &microbatches(2)));
     config["dropout"] = json!(0.0);
-    assert!(expected.1 != through(&load(&config), &model, 1, &[0, 1]).1);
+    assert!(expected.1 != through(&load(&config), &model, 1, &microbatches(2)).1);
 }
 
 #[test]
@@ -315,12 +372,8 @@ fn fewer_bits_at_the_boundary_cost_little_learning() {
     config["width"] = json!(64);
     let task = load(&config);
     let mean = |boundary| {
-        let (sums, _, _) = train(&task, &[0, 2], boundary, 150, (4, 3));
-        let last = &sums[sums.len() - 20..];
-        last.iter()
-            .map(|summed| f64::from(summed.loss_sum) / 12.0)
-            .sum::<f64>()
-            / 20.0
+        let (losses, _) = train(&task, &[0, 2], (boundary, 12), 150);
+        losses[130..].iter().map(|loss| f64::from(*loss)).sum::<f64>() / 20.0
     };
     let exact = mean(Codec::F32);
     assert!(exact < 3.2, "untrained it is 5.5: {exact}");
@@ -329,67 +382,4 @@ fn fewer_bits_at_the_boundary_cost_little_learning() {
         println!("{boundary}: {found:.4}, exact {exact:.4}");
         assert!((found / exact - 1.0).abs() < most, "{boundary}: {found} {exact}");
     }
-}
-
-#[test]
-fn a_task_of_two_steps_is_a_pipeline_too() {
-    let _others = beside_others();
-    let config = json!({"hidden": 24, "train": 300, "test": 50});
-    let task = (TaskFactory::of::<Digits>().load)(&config.to_string(), None).unwrap();
-    let (one, _, params) = train(&task, &[0], Codec::F32, 30, (4, 16));
-    let (two, _, other) = train(&task, &[0, 1], Codec::F32, 30, (4, 16));
-    assert!(bits(&params) == bits(&other));
-    let (losses, _, _) = train_whole(&task, 30, (4, 16));
-    for ((one, two), whole) in one.iter().zip(&two).zip(&losses) {
-        assert_eq!(one.loss_sum.to_bits(), two.loss_sum.to_bits());
-        assert!((one.loss_sum / 64.0 - whole).abs() < 1e-4);
-    }
-}
-
-#[test]
-fn the_bench_splits_a_model_over_processes_that_fit() {
-    let run = |words: &[&str]| {
-        let output = Command::new(env!("CARGO_BIN_EXE_annulus"))
-            .args(["bench", "stages", "--preset", "pico", "--json", "--rounds", "3"])
-            .args(words)
-            .output()
-            .expect("it starts");
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let error = String::from_utf8_lossy(&output.stderr).into_owned();
-        (output.status.success(), text, error)
-    };
-    let report = |words: &[&str]| -> Value {
-        let (fine, text, error) = run(words);
-        assert!(fine, "{error}");
-        serde_json::from_str(text.lines().last().expect("a line")).expect("an object")
-    };
-    let three = report(&["--spans", "3", "--microbatch", "2", "--evaluate", "batch=8"]);
-    let spans = three["spans"].as_array().unwrap();
-    assert_eq!(spans.len(), 3);
-    assert_eq!(three["microbatches"], 4);
-    let steps: Vec<u64> = spans
-        .iter()
-        .map(|span| span["steps"]["start"].as_u64().unwrap())
-        .collect();
-    assert!(steps[0] == 0 && steps.is_sorted());
-    // 2 windows of 64 tokens of 64 numbers; a stash for each span from the first on.
-    assert_eq!(spans[0]["boundary_bytes"], 2 * 64 * 64 * 4);
-    assert_eq!(spans[1]["stashed"], 2);
-    assert!(spans[0]["forward_ms"].as_f64() > Some(0.0) && spans[2]["forward_ms"] == 0.0);
-    let one = report(&["--spans", "1", "--microbatch", "2", "--evaluate", "batch=8"]);
-    assert_eq!(
-        one["loss"], three["loss"],
-        "processes make the bits that one makes"
-    );
-    assert_eq!(one["held_out"], three["held_out"]);
-    // With devices that only sleep the schedule is all that there is: 1F1B comes near to its bound on any machine.
-    let asleep = report(&["--spans", "4", "--sleep-ms", "20,40", "batch=8"]);
-    let (bound, found) = (&asleep["pipeline_seconds"], &asleep["seconds"]);
-    assert!(bound.as_f64() > Some((8.0 + 3.0) * 0.06), "{bound}");
-    assert!(
-        found.as_f64() < bound.as_f64().map(|bound| 2.0 * bound),
-        "{found} {bound}"
-    );
-    let (fine, _, error) = run(&["--memory", "10MB"]);
-    assert!(!fine && error.contains("no split of 4 steps fits"), "{error}");
 }

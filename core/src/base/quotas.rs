@@ -9,6 +9,7 @@ pub(crate) struct Limit {
 
 impl Limit {
     /// Of one that may be given any number.
+    #[cfg(test)]
     pub fn none(speed: u64) -> Self {
         let most = u64::MAX;
         Self { speed, most }

@@ -7,6 +7,7 @@
 //! samples are handed out until one comes back that kept it after the last step, or until somebody has waited long enough
 //! and says so; then it begins anew with moments of zero.
 
+pub mod rest;
 pub mod shift;
 mod spans;
 #[cfg(test)]

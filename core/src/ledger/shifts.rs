@@ -2,10 +2,18 @@
 //! cut. Which had better be is worked out elsewhere.
 
 use crate::base::id::{PeerId, Round};
-use crate::placement::plan::ASKS;
 use crate::run::config::Manifest;
 use serde::{Deserialize, Serialize};
 use std::num::NonZeroU16;
+
+/// Something is held otherwise only if that makes the slowest member's work shorter by more than one of so many parts ...
+pub(crate) const GAIN: u32 = 5;
+
+/// ... if that wins back what it costs within so many rounds; for as many nothing is changed again ...
+pub(crate) const ROUNDS: Round = 20;
+
+/// ... and if so many rounds running have asked for it: measured speeds are noisy.
+pub(crate) const ASKS: u8 = 3;
 
 /// What is to be held otherwise, since rounds are shorter then.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

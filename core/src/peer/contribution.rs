@@ -76,25 +76,6 @@ impl Contribution {
         }
     }
 
-    /// Takes what was made ahead for this round, or else asks for it. Gives back what may be handed in.
-    pub fn begin(&self, allotment: &Allotment, shared: &mut Shared) -> Option<Made> {
-        if shared.manifest.local.is_some() {
-            self.ask(allotment, shared);
-            return None;
-        }
-        let ahead = before(shared).and_then(|chain| shared.device.take_ahead(self.round, chain));
-        if let Some(given) = ahead {
-            return Some(accept(
-                self.round,
-                Made { ahead: true, ..given },
-                allotment,
-                shared,
-            ));
-        }
-        self.ask(allotment, shared);
-        None
-    }
-
     /// Asks the device for the values, unless it is still at older ones.
     pub fn ask(&self, allotment: &Allotment, shared: &mut Shared) {
         let Some(place) = shared.head().position(shared.me()) else {
@@ -120,7 +101,7 @@ impl Contribution {
         shared.out.push_back(output);
     }
 
-    /// Has an idle device compute for the next round while this one's sums travel, if the run wants that.
+    /// Has an idle device take the first steps of the next round while this one's sums travel, if the run wants that.
     pub fn ask_ahead(&self, shared: &mut Shared) {
         let (round, head) = (self.round + 1, shared.head());
         let done = shared.device.ahead.as_ref();
@@ -143,19 +124,14 @@ impl Contribution {
         if positions.is_empty() {
             return;
         }
-        let mut local = None;
-        if let Some(cut) = head.cuts_ahead((&now, &ahead), &shared.manifest)[place] {
-            // The first steps begin where this round's have led.
-            if self.weight() > 0 {
-                local = shared.device.local_lead(cut);
-            }
-            if local.is_none() {
-                return;
-            }
-        }
+        // They begin where this round's have led.
+        let cut = head.cuts_ahead((&now, &ahead), &shared.manifest)[place].filter(|_| self.weight() > 0);
+        let Some(local) = cut.and_then(|cut| shared.device.local_lead(cut)) else {
+            return;
+        };
         let asked = share(round, true, shared);
         let params = &shared.lineage.state.params;
-        let output = shared.device.ask(asked, (round, local), positions, params);
+        let output = shared.device.ask(asked, (round, Some(local)), positions, params);
         shared.out.push_back(output);
     }
 
@@ -225,17 +201,16 @@ impl Contribution {
             shared.device.ahead = Some((asked, given));
             return None;
         }
-        let ahead = before(shared).is_some_and(|chain| asked.is_ahead(self.round, chain));
-        if ahead && shared.manifest.local.is_some() {
+        if before(shared).is_some_and(|chain| asked.is_ahead(self.round, chain)) {
             shared.device.ahead = Some((asked, given));
             self.ask(allotment, shared);
             return None;
         }
-        let current = (ahead || asked == share(self.round, false, shared)) && self.round == round;
+        let current = asked == share(self.round, false, shared) && self.round == round;
         if !current || !matches!(self.values, Values::Computing) {
             return self.no_use(given, allotment, shared);
         }
-        Some(accept(self.round, Made { ahead, ..given }, allotment, shared))
+        Some(accept(self.round, given, allotment, shared))
     }
 
     /// The device was at work for something since given up.

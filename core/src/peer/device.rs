@@ -197,7 +197,7 @@ impl Device {
     }
 
     /// What it has made ahead, if it is for this round, from the end of this lineage. Anything else is of no use.
-    pub fn take_ahead(&mut self, round: Round, chain: Digest) -> Option<Made> {
+    fn take_ahead(&mut self, round: Round, chain: Digest) -> Option<Made> {
         let (asked, made) = self.ahead.take()?;
         if asked.is_ahead(round, chain) {
             return Some(made);

@@ -115,9 +115,7 @@ impl Member {
         } else if self.flows(shared) {
             // It begins to compute with the attempt.
         } else if self.allotment.len(self.view.me) > 0 {
-            if let Some(made) = self.contribution.begin(&self.allotment, shared) {
-                self.put(made, shared);
-            }
+            self.contribution.ask(&self.allotment, shared);
         } else {
             self.contribution.make_empty(shared);
             self.contribution.ask_ahead(shared);

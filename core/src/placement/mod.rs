@@ -5,11 +5,8 @@
 //! machine; a *microbatch* is what of a batch goes through the spans at once. All of it is a pure function of whole
 //! numbers, so that all who know the same numbers come to the same plan. It knows no models, tensors or links.
 
-pub mod plan;
 mod schedule;
 mod split;
 
-pub use schedule::{
-    Bound, LinkTime, MORE, SpanTime, Timeline, Work, bound, in_flight_limit, next_work, simulate,
-};
-pub use split::{Machine, StepNeeds, Terms, fewest_spans, span_bytes, span_parameters, span_us, split};
+pub use schedule::{MORE, Work, in_flight_limit, next_work};
+pub use split::{StepNeeds, Terms, fewest_spans, span_bytes, split};

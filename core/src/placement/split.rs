@@ -1,6 +1,6 @@
-//! Which steps go together: spans that fit the memory of their machines, such that the slowest takes the least time.
+//! Cuts a model's steps into spans that fit into memory, such that the slowest takes the least time.
 
-use super::schedule::{MORE, in_flight_limit};
+use super::schedule::in_flight_limit;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -18,15 +18,6 @@ pub struct StepNeeds {
     pub working_bytes: u64,
 }
 
-/// What a machine has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Machine {
-    /// Bytes that its span may take.
-    pub memory_bytes: u64,
-    /// Thousandths of the speed at which the steps' times were measured. At least 1.
-    pub speed: u64,
-}
-
 /// What holds for all spans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
@@ -39,14 +30,14 @@ pub struct Terms {
 }
 
 /// Parameters of a run of steps, each tensor counted once.
-pub fn span_parameters(span: &[StepNeeds]) -> u64 {
+fn span_parameters(span: &[StepNeeds]) -> u64 {
     let tensors = span.iter().flat_map(|step| step.tensors.iter().copied());
     tensors.collect::<BTreeMap<_, _>>().values().sum()
 }
 
 /// Microseconds that a run of steps works on one microbatch, forward and backward. The `last` span computes its
 /// forward pass once, since the gradient is there as soon as the loss is.
-pub fn span_us(span: &[StepNeeds], last: bool) -> u64 {
+fn span_us(span: &[StepNeeds], last: bool) -> u64 {
     let forward: u64 = span.iter().map(|step| step.forward_us).sum();
     let backward: u64 = span.iter().map(|step| step.backward_us).sum();
     if last { backward } else { forward + backward }
@@ -55,11 +46,7 @@ pub fn span_us(span: &[StepNeeds], last: bool) -> u64 {
 /// Bytes that a machine holds at most for a run of steps with so many spans behind it, in a run: as many microbatches are
 /// stashed as may be under way there. `first`: its stash is the samples' numbers, which are nothing.
 pub fn span_bytes(span: &[StepNeeds], first: bool, behind: usize, terms: &Terms) -> u64 {
-    let stashed = if first {
-        0
-    } else {
-        in_flight_limit(0, behind + 1, MORE)
-    };
+    let stashed = if first { 0 } else { in_flight_limit(0, behind + 1) };
     let working: u64 = span.iter().map(|step| step.working_bytes).sum();
     terms.fixed_bytes
         + terms.bytes_per_parameter * span_parameters(span)
@@ -67,32 +54,31 @@ pub fn span_bytes(span: &[StepNeeds], first: bool, behind: usize, terms: &Terms)
         + working
 }
 
-/// One span for each machine, in their order, such that each fits and the slowest takes as little time for a microbatch as
-/// can be: what bounds a full pipeline. Of equally good ones the one whose last spans are longest. None if nothing fits,
-/// or there are fewer steps than machines.
+/// Cuts a model into this many spans, each of which fits into so many bytes, such that the slowest takes as little time for
+/// a microbatch as possible, which bounds a full pipeline. Of equally good cuts it takes the one whose last spans are
+/// longest. None if nothing fits, or there are fewer steps than spans.
 ///
-/// By dynamic programming over steps and machines, `O(machines x steps^2)` spans looked at.
-pub fn split(steps: &[StepNeeds], machines: &[Machine], terms: &Terms) -> Option<Vec<Range<usize>>> {
-    // For each number of steps, the slowest span's time when the machines so far have these, and where the last of their
-    // spans begins.
+/// By dynamic programming over steps and spans; it looks at `O(count x steps^2)` spans.
+pub fn split(steps: &[StepNeeds], count: usize, bytes: u64, terms: &Terms) -> Option<Vec<Range<usize>>> {
+    // For each number of steps, the slowest span's time when the spans so far have these, and where the last of them
+    // begins.
     let mut best: Vec<Option<(u64, usize)>> = vec![None; steps.len() + 1];
     best[0] = Some((0, 0));
     let mut begins = Vec::new();
-    for (place, machine) in machines.iter().enumerate() {
-        let behind = machines.len() - 1 - place;
+    for place in 0..count {
+        let behind = count - 1 - place;
         let mut next = vec![None; steps.len() + 1];
         for end in 1..=steps.len() {
             for begin in (0..end).rev() {
                 let span = &steps[begin..end];
-                if span_bytes(span, place == 0, behind, terms) > machine.memory_bytes {
+                if span_bytes(span, place == 0, behind, terms) > bytes {
                     // A longer one takes no less.
                     break;
                 }
                 let Some((before, _)) = best[begin] else {
                     continue;
                 };
-                let own = span_us(span, behind == 0) * 1000 / machine.speed.max(1);
-                let slowest = own.max(before);
+                let slowest = span_us(span, behind == 0).max(before);
                 if next[end].is_none_or(|(found, _)| slowest < found) {
                     next[end] = Some((slowest, begin));
                 }
@@ -117,14 +103,9 @@ fn walk_back(begins: &[Vec<Option<usize>>], steps: usize) -> Option<Vec<Range<us
     (end == 0).then_some(spans)
 }
 
-/// The fewest spans, at most so many, that fit machines all alike, split as [`split`] does. None if even that many do not.
-pub fn fewest_spans(
-    steps: &[StepNeeds],
-    machine: Machine,
-    most: usize,
-    terms: &Terms,
-) -> Option<Vec<Range<usize>>> {
-    (1..=most.min(steps.len())).find_map(|count| split(steps, &vec![machine; count], terms))
+/// The fewest spans that fit into so many bytes each, cut as [`split`] does. None if not even single steps do.
+pub fn fewest_spans(steps: &[StepNeeds], bytes: u64, terms: &Terms) -> Option<Vec<Range<usize>>> {
+    (1..=steps.len()).find_map(|count| split(steps, count, bytes, terms))
 }
 
 #[cfg(test)]
@@ -149,43 +130,24 @@ mod tests {
         steps
     }
 
-    /// The slowest span's time of the best split, by looking at all.
-    fn exhaustive(steps: &[StepNeeds], machines: &[Machine], terms: &Terms) -> Option<u64> {
-        fn go(
-            steps: &[StepNeeds],
-            begin: usize,
-            machines: &[Machine],
-            count: usize,
-            terms: &Terms,
-        ) -> Option<u64> {
-            let Some((machine, others)) = machines.split_first() else {
-                return (begin == steps.len()).then_some(0);
-            };
-            let own = |end: usize| {
-                let span = &steps[begin..end];
-                let first = machines.len() == count;
-                (span_bytes(span, first, others.len(), terms) <= machine.memory_bytes)
-                    .then(|| span_us(span, others.is_empty()) * 1000 / machine.speed)
-            };
-            let ends = begin + 1..=steps.len();
-            ends.filter_map(|end| Some(own(end)?.max(go(steps, end, others, count, terms)?)))
-                .min()
+    /// The slowest span's time of the best cut of the rest into so many spans, by looking at all of them.
+    fn exhaustive(steps: &[StepNeeds], begin: usize, left: usize, bytes: u64, terms: &Terms) -> Option<u64> {
+        if left == 0 {
+            return (begin == steps.len()).then_some(0);
         }
-        go(steps, 0, machines, machines.len(), terms)
-    }
-
-    fn slowest(steps: &[StepNeeds], machines: &[Machine], spans: &[Range<usize>]) -> u64 {
-        let times = spans.iter().zip(machines).enumerate();
-        times
-            .map(|(i, (span, machine))| {
-                span_us(&steps[span.clone()], i + 1 == spans.len()) * 1000 / machine.speed
-            })
-            .max()
-            .unwrap()
+        let own = |end: usize| {
+            let span = &steps[begin..end];
+            let fits = span_bytes(span, begin == 0, left - 1, terms) <= bytes;
+            fits.then(|| span_us(span, left == 1))
+        };
+        let rest = |end| exhaustive(steps, end, left - 1, bytes, terms);
+        (begin + 1..=steps.len())
+            .filter_map(|end| Some(own(end)?.max(rest(end)?)))
+            .min()
     }
 
     #[test]
-    fn it_is_as_good_as_looking_at_all_splits() {
+    fn it_is_as_good_as_looking_at_all_cuts() {
         let (mut fitting, mut not) = (0, 0);
         for seed in 0..600 {
             let mut random = SplitMix(seed);
@@ -196,33 +158,24 @@ mod tests {
                 boundary_bytes: random.bits() % 50,
                 fixed_bytes: 10,
             };
-            let machines: Vec<Machine> = (0..1 + random.bits() % 6)
-                .map(|_| Machine {
-                    memory_bytes: 400 + random.bits() % 5_000,
-                    speed: 200 + random.bits() % 2_000,
-                })
-                .collect();
-            let expected = exhaustive(&steps, &machines, &terms);
-            let found = split(&steps, &machines, &terms);
-            let time = found.as_ref().map(|spans| slowest(&steps, &machines, spans));
-            assert_eq!(time, expected, "seed {seed}");
+            let (count, bytes) = (1 + (random.bits() % 6) as usize, 400 + random.bits() % 5_000);
+            let found = split(&steps, count, bytes, &terms);
+            let us = |(i, span): (usize, &Range<usize>)| span_us(&steps[span.clone()], i + 1 == count);
+            let time = found
+                .as_ref()
+                .map(|spans| spans.iter().enumerate().map(us).max().unwrap());
+            assert_eq!(time, exhaustive(&steps, 0, count, bytes, &terms), "seed {seed}");
             let Some(spans) = found else {
                 not += 1;
                 continue;
             };
             fitting += 1;
-            assert_eq!(spans.len(), machines.len());
-            assert_eq!((spans[0].start, spans[spans.len() - 1].end), (0, steps.len()));
+            assert_eq!(spans.len(), count);
+            assert_eq!((spans[0].start, spans[count - 1].end), (0, steps.len()));
             assert!(spans.windows(2).all(|pair| pair[0].end == pair[1].start));
             assert!(spans.iter().all(|span| !span.is_empty()));
-            for (place, (span, machine)) in spans.iter().zip(&machines).enumerate() {
-                let bytes = span_bytes(
-                    &steps[span.clone()],
-                    place == 0,
-                    machines.len() - 1 - place,
-                    &terms,
-                );
-                assert!(bytes <= machine.memory_bytes);
+            for (place, span) in spans.iter().enumerate() {
+                assert!(span_bytes(&steps[span.clone()], place == 0, count - 1 - place, &terms) <= bytes);
             }
         }
         assert!(fitting > 100 && not > 100, "{fitting} {not}");
@@ -242,24 +195,20 @@ mod tests {
             boundary_bytes: 0,
             fixed_bytes: 1000,
         };
-        let machine = |memory_bytes| Machine {
-            memory_bytes,
-            speed: 1000,
-        };
-        let spans = |bytes| fewest_spans(&steps, machine(bytes), 8, &terms).map(|spans| spans.len());
+        let spans = |bytes| fewest_spans(&steps, bytes, &terms).map(|spans| spans.len());
         assert_eq!(spans(1000 + 8 * 2000), Some(1));
         assert_eq!(spans(1000 + 8 * 2000 - 1), Some(2));
         assert_eq!(spans(1000 + 4 * 2000 - 1), Some(3));
         assert_eq!(spans(1000 + 2000), Some(8));
         assert_eq!(spans(1000 + 1999), None);
         // The last computes its forward passes once, and so has more steps.
-        let four = split(&steps, &[machine(1 << 20); 4], &terms).unwrap();
+        let four = split(&steps, 4, 1 << 20, &terms).unwrap();
         let lengths: Vec<usize> = four.iter().map(Range::len).collect();
         assert_eq!(lengths.iter().sum::<usize>(), 8);
         assert!(
             lengths[..3].iter().all(|length| *length <= 2) && lengths[3] <= 3,
             "{lengths:?}"
         );
-        assert_eq!(split(&steps, &[machine(1 << 20); 9], &terms), None);
+        assert_eq!(split(&steps, 9, 1 << 20, &terms), None);
     }
 }

@@ -159,7 +159,7 @@ pub struct Manifest {
     /// Whether members take steps of their own between two exchanges: then optimizer, rate and clipping are those of the
     /// members' own steps.
     pub local: Option<LocalSteps>,
-    /// Whether members compute for the next round while the sums of this one travel: gradients are then one step late.
+    /// With local steps: whether members take the first steps of the next round while the sums of this one travel.
     pub overlap: bool,
     /// How chunks travel.
     pub codec: Codec,
@@ -312,9 +312,9 @@ impl Manifest {
     }
 
     /// Whether members go on with what they alone know, so that only a ledger from the beginning can be replayed: rounding
-    /// errors, moments of their own or of parts, the state before the last round.
+    /// errors, moments of their own or of parts.
     pub fn is_replayed_from_the_beginning(&self) -> bool {
-        self.feedback() || self.local.is_some() || self.overlap || self.copies.is_some()
+        self.feedback() || self.local.is_some() || self.copies.is_some()
     }
 
     /// The run's name.
@@ -370,6 +370,10 @@ impl Manifest {
         need(
             self.codec != Codec::Sign || self.local.is_some(),
             "codec=sign is for local steps: of a single batch's gradients signs tell too little to learn from",
+        )?;
+        need(
+            !self.overlap || self.local.is_some(),
+            "overlap goes with local_steps: gradients of a single batch would be one step late",
         )?;
         self.check_copies()?;
         self.check_split()?;
@@ -562,6 +566,18 @@ mod tests {
         assert_eq!(Manifest::decode(&[]), Err(ManifestError::NoVersion));
         let cut = &bytes[..bytes.len() - 1];
         assert!(matches!(Manifest::decode(cut), Err(ManifestError::Unusable(_))));
+    }
+
+    #[test]
+    fn exchange_beside_training_is_only_for_local_steps() {
+        let mut manifest = Manifest {
+            overlap: true,
+            ..Manifest::new(Layout::flat(3))
+        };
+        let why = manifest.check().unwrap_err().to_string();
+        assert!(why.contains("overlap") && why.contains("local_steps"), "{why}");
+        manifest.local = Some(LocalSteps::averaged(NonZeroU32::MIN));
+        assert_eq!(manifest.check(), Ok(()));
     }
 
     #[test]

@@ -569,12 +569,7 @@ impl Ledger {
 
     /// What a contributor's device made for a round after a lineage.
     fn made(&self, before: Digest, round: Round, header: &Header) -> Option<&Vec<Made>> {
-        // Of local steps only the first were taken ahead.
-        let from = match header.ahead && self.manifest.local.is_none() {
-            true => self.points[&before].previous?,
-            false => before,
-        };
-        self.contributions.get(&(header.peer, from, round))
+        self.contributions.get(&(header.peer, before, round))
     }
 
     /// Whether a liar counts samples that its device was not said to have made.

@@ -408,8 +408,8 @@ fn draw_exchange(seed: u64, manifest: &mut Manifest) {
         let few = if seed < SIGNS_FROM { 2 } else { 3 };
         manifest.codec = [Codec::Int8, Codec::Int4, Codec::Sign][integers.index(few)];
     }
-    manifest.overlap = Rng::new(mix(seed ^ OVERLAP)).chance(0.3);
     draw_local_steps(&mut Rng::new(mix(seed ^ LOCAL_STEPS)), manifest);
+    manifest.overlap = manifest.local.is_some() && Rng::new(mix(seed ^ OVERLAP)).chance(0.3);
     draw_pace(&mut Rng::new(mix(seed ^ PACE)), manifest);
     draw_moments(&mut Rng::new(mix(seed ^ MOMENTS)), manifest);
 }

@@ -10,7 +10,7 @@
 
 use crate::ledger::route::{Batch, Route};
 use crate::numeric::codec::Codec;
-use crate::placement::{MORE, Work as Step, in_flight_limit, next_work};
+use crate::placement::{Work as Step, in_flight_limit, next_work};
 use crate::run::split::Split;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -257,7 +257,7 @@ impl Flow {
             let forward = Some(work.forward).filter(|m| *m < end && is_here(input(*m)));
             let gradient = |m: u32| self.giver(span, true).map(|giver| (giver, true, m));
             let backward = Some(work.backward).filter(|m| *m < work.forward && is_here(gradient(*m)));
-            let limit = in_flight_limit(span, spans, MORE);
+            let limit = in_flight_limit(span, spans);
             let next = next_work(forward, backward, work.forward - work.backward, limit)?;
             let (microbatch, back) = match next {
                 Step::Forward(m) => (m, span == self.last()),

@@ -1,4 +1,4 @@
-//! The time of an all-reduce, from the moment at which all members begin to the last one's last piece.
+//! Measures an all-reduce, from the moment when all members begin until the last one has its last piece.
 
 use super::peer;
 use super::plan::{PeerMessage, Plan, Role, RoundTiming, Spec};
@@ -9,7 +9,7 @@ use serde::Serialize;
 use std::num::NonZeroU32;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-/// What was measured.
+/// The result.
 #[derive(Clone, Debug, Serialize)]
 pub struct AllreduceReport {
     /// Always "allreduce".
@@ -20,17 +20,17 @@ pub struct AllreduceReport {
     pub vector_bytes: u64,
     /// Bytes of the vector as it travels.
     pub wire_bytes: u64,
-    /// How it travels.
+    /// The codec.
     pub codec: String,
-    /// Who sends it to whom.
+    /// The topology.
     pub topology: String,
     /// Elements in one piece.
     pub piece: NonZeroU32,
     /// Rounds that count.
     pub rounds: usize,
-    /// Rounds in which not all members began at the same slot; they do not count.
+    /// Rounds that do not count, because not all members began at the same slot.
     pub left_out: usize,
-    /// Of the slowest member of each round, the middle over the rounds.
+    /// The median over the rounds of each round's slowest member.
     pub median_seconds: f64,
     /// The fastest round.
     pub min_seconds: f64,
@@ -38,28 +38,28 @@ pub struct AllreduceReport {
     pub max_seconds: f64,
     /// Bytes of the f32 vector over the median.
     pub bytes_per_second: f64,
-    /// Frame bytes that this (or the average) peer sent in a round.
+    /// Frame bytes that this (or the average) peer sent per round.
     pub sent_per_peer: f64,
     /// Processor seconds per round of this (or the average) peer, commit included.
     pub cpu_seconds_per_peer: f64,
-    /// Seconds to apply, hash and begin the next round: after the all-reduce, not in it.
+    /// Seconds to apply, hash and begin the next round, which follow the all-reduce.
     pub commit_seconds: f64,
-    /// The least time that is possible.
+    /// The shortest possible time.
     pub bound: Option<Bound>,
     /// Cores of this machine.
     pub cores: usize,
-    /// The machine's load average over a minute before and after, if it is known.
+    /// The machine's load average over a minute before and after, if known.
     pub load: [Option<f64>; 2],
 }
 
-/// The least time that an all-reduce can take.
+/// The shortest time that an all-reduce can take.
 #[derive(Clone, Debug, Serialize)]
 pub struct Bound {
     /// Seconds.
     pub seconds: f64,
-    /// Its share of the median: 1 is the bound reached.
+    /// Its share of the median; 1 means that the bound is reached.
     pub reached: f64,
-    /// What it is made of.
+    /// How it is computed.
     pub of: BoundOf,
 }
 
@@ -67,25 +67,25 @@ pub struct Bound {
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BoundOf {
-    /// Each host's rate: 2(N-1)/N of the vector has to leave it.
+    /// By each host's rate: 2(N-1)/N of the vector must leave it.
     Network {
-        /// Of one host.
+        /// The rate of one host.
         bits_per_s: f64,
     },
-    /// This machine's cores, which do all members' work.
+    /// By this machine's cores, which do the work of all members.
     Processor {
-        /// What the machine can do.
+        /// The speed of this machine.
         rates: Rates,
-        /// Core seconds for all members: sealing and opening packets.
+        /// Core seconds of all members to seal and open packets.
         seal_and_open_seconds: f64,
-        /// Handing datagrams to the kernel and taking them out.
+        /// Core seconds to hand datagrams to the kernel and to receive them.
         send_and_receive_seconds: f64,
-        /// Adding, encoding and decoding.
+        /// Core seconds to add, encode and decode.
         add_seconds: f64,
     },
 }
 
-/// All members on this machine, each a process.
+/// Runs all members on this machine, each in its own process.
 pub fn on_this_machine(plan: &Plan) -> Result<AllreduceReport, Error> {
     let load = process::load();
     let rates = Rates::measure(plan.codec, plan.piece.get() as usize)?;
@@ -118,7 +118,7 @@ pub fn on_this_machine(plan: &Plan) -> Result<AllreduceReport, Error> {
     Ok(report)
 }
 
-/// One member of several hosts, in this process. `ready` is given the ticket with which others join.
+/// Runs one member of several hosts in this process. `ready` gets the ticket with which others join.
 pub async fn on_this_host(
     role: Role,
     listen: String,
@@ -156,7 +156,7 @@ struct Log {
 }
 
 impl Log {
-    /// Each round's time is that of its slowest member, which the round after tells.
+    /// The time of a round is that of its slowest member, which the next round reports.
     fn report(&self, plan: &Plan, load: Option<f64>) -> Result<AllreduceReport, Error> {
         let mut seconds = Vec::new();
         let mut left_out = 0;
@@ -208,7 +208,7 @@ impl Log {
     }
 }
 
-/// What has to leave each host, at its rate.
+/// The bytes that must leave each host, at its rate.
 fn network_bound(report: &AllreduceReport, bits_per_s: f64) -> Bound {
     let n = f64::from(report.peers);
     let seconds = 2.0 * (n - 1.0) / n * report.wire_bytes as f64 * 8.0 / bits_per_s;
@@ -219,7 +219,7 @@ fn network_bound(report: &AllreduceReport, bits_per_s: f64) -> Bound {
     }
 }
 
-/// What all members' work needs of this machine's cores, if nothing else had to be done and no core ever waited.
+/// The time of all members' work on this machine's cores, with no other work and no waiting.
 fn processor_bound(report: &AllreduceReport, rates: Rates) -> Bound {
     let hops = f64::from(report.peers) - 1.0;
     let (vector, wire) = (report.vector_bytes as f64, report.wire_bytes as f64);

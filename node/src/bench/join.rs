@@ -1,4 +1,4 @@
-//! What a newcomer costs the members: the longest round while it joins, against the usual one.
+//! Measures how a newcomer slows down the members: the longest round while it joins, compared with the usual one.
 
 use super::plan::{Pace, Plan, RoundTiming};
 use super::swarm::{News, Swarm};
@@ -10,35 +10,35 @@ use serde::Serialize;
 use std::num::NonZeroU16;
 use std::time::Instant;
 
-/// What is measured.
+/// Options.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Members before the newcomer.
     pub members: u16,
-    /// Elements of the vector. Adam's two are there, too.
+    /// Elements of the vector, besides Adam's two vectors.
     pub elements: usize,
-    /// How those are kept.
+    /// How Adam's vectors are kept.
     pub moments: Moments,
     /// How many members keep each part of them; none: all keep all.
     pub copies: Option<NonZeroU16>,
     /// How long a contribution takes, in milliseconds.
     pub compute_ms: u64,
-    /// Rounds before the newcomer comes, and rounds after it is a member.
+    /// Rounds before the newcomer starts, and rounds after it is a member.
     pub rounds: usize,
 }
 
-/// What was measured.
+/// The result.
 #[derive(Clone, Debug, Serialize)]
 pub struct JoinReport {
     /// Always "join".
     pub bench: &'static str,
     /// Members before the newcomer.
     pub members: u16,
-    /// Bytes that the newcomer has to fetch.
+    /// Bytes that the newcomer must fetch.
     pub state_bytes: u64,
     /// How long a contribution takes.
     pub compute_ms: u64,
-    /// Rounds before it came.
+    /// Rounds before it started.
     pub rounds_before: usize,
     /// Their median, in seconds.
     pub median_before_seconds: f64,
@@ -60,7 +60,7 @@ pub struct JoinReport {
     pub join_seconds: f64,
     /// Frame bytes that the newcomer received until it was a member.
     pub received_bytes: u64,
-    /// The machine's load average over a minute before and after, if it is known.
+    /// The machine's load average over a minute before and after, if known.
     pub load: [Option<f64>; 2],
 }
 

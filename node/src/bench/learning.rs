@@ -1,9 +1,9 @@
-//! What a way of training together costs in learning: a run of so many equal members, played by one process. Who sums what,
-//! how numbers travel, who steps when and what comes late are as in the real run, bit for bit, since a replay makes the
-//! rounds; links and time are not.
+//! Measures what a way of training together costs in learning. One process plays a run of equal members: sums, codecs,
+//! steps and lateness are those of the real run, bit for bit, since a replay computes the rounds; links and time are
+//! not.
 //!
-//! So it tells how many batches a loss takes. Times how long a batch takes with given links ([`crate::forecast`], or a real
-//! run) that is what people wait for.
+//! The result is how many batches a loss takes. Multiply it by the time of a batch on your links ([`crate::forecast`],
+//! or a real run) to get the time that people wait.
 
 use super::Error;
 use crate::net::ticket::Secret;
@@ -22,31 +22,31 @@ use annulus_core::signature::{Key, Signed};
 use annulus_core::state::State;
 use serde::Serialize;
 
-/// What is measured.
+/// Options.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Members, all equally fast.
     pub members: u16,
     /// The run.
     pub run: NewRun,
-    /// Batches from one evaluation to the next.
+    /// Batches between two evaluations.
     pub every: u64,
-    /// The loss on held-out data at which it ends, before the run does.
+    /// The loss on held-out data at which to stop early.
     pub until: Option<f32>,
 }
 
 /// One evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Point {
-    /// Batches counted by then.
+    /// Batches so far.
     pub batches: u64,
-    /// Rounds, and so exchanges, by then.
+    /// Rounds so far, and so exchanges.
     pub rounds: u64,
     /// Loss on held-out data.
     pub loss: f32,
 }
 
-/// What was measured.
+/// The result.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LearningReport {
     /// Always "learning".
@@ -55,15 +55,15 @@ pub struct LearningReport {
     pub members: u16,
     /// The evaluations.
     pub points: Vec<Point>,
-    /// Batches until the loss that was to be reached, by a straight line between two evaluations; none if it was not reached.
+    /// Batches until the requested loss, interpolated between two evaluations; none if it was not reached.
     pub batches: Option<f64>,
 }
 
-/// Plays a run. Tells of each evaluation.
+/// Plays a run, and reports each evaluation.
 ///
 /// # Errors
 ///
-/// If the task cannot be made, holds nothing out, or the device fails.
+/// If the task cannot be made, has no held-out data, or the device fails.
 pub fn measure(
     options: &Options,
     given: Means<'_>,
@@ -120,7 +120,7 @@ fn failed(why: impl std::fmt::Display) -> Error {
     Error::Training(why.to_string())
 }
 
-/// Where the loss comes to a value for the first time.
+/// Where the loss first reaches a value.
 fn crossing(points: &[Point], until: f32) -> Option<f64> {
     let at = points.iter().position(|point| point.loss <= until)?;
     let (here, before) = (points[at], points[at.checked_sub(1)?]);
@@ -128,7 +128,7 @@ fn crossing(points: &[Point], until: f32) -> Option<f64> {
     Some(before.batches as f64 + part * (here.batches - before.batches) as f64)
 }
 
-/// The members' keys, and who they are.
+/// The members and their keys.
 struct Members(Vec<(Key, Member)>);
 
 impl Members {
@@ -151,8 +151,8 @@ impl Members {
         head
     }
 
-    /// A round in which all do what they are given, ahead if they were given it then. The state's digest and the losses are
-    /// made up: nobody asks.
+    /// A round in which all members do their shares, ahead of time if they got them ahead of time. The state's digest
+    /// and the losses are invented, since nobody checks them.
     fn record(&self, head: &Head, manifest: &Manifest) -> Record {
         let allotment = head.allot(manifest);
         let header = |place: usize| {
@@ -169,7 +169,7 @@ impl Members {
                 digest: Digest([0; 32]),
                 ahead: weight > 0
                     && !head.ahead.is_empty()
-                    && cut.is_none_or(|cut| LocalRound::lead(cut).is_some()),
+                    && cut.is_some_and(|cut| LocalRound::lead(cut).is_some()),
                 anew: head.round == 0,
                 ready: Vec::new(),
                 revoked: Vec::new(),

@@ -1,4 +1,5 @@
-//! Resident memory of peers: over many rounds, with a large vector, and of a sponsor while a newcomer joins.
+//! Measures the resident memory of peers: over many rounds, with a large vector, and of a sponsor while a newcomer
+//! joins.
 
 use super::plan::{Pace, Plan, RoundTiming, WARM_UP};
 use super::swarm::{News, Swarm};
@@ -9,7 +10,7 @@ use annulus_core::{Manifest, Topology};
 use serde::Serialize;
 use std::num::NonZeroU16;
 
-/// What is measured.
+/// Options.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Members.
@@ -31,26 +32,26 @@ pub struct Options {
 /// Elements of the small vector.
 pub const SMALL: usize = 1024;
 
-/// A peer may hold eight times its parameters (with Adam's state they are three), and this much beside.
+/// A peer may use eight times its parameters (three with Adam's state), and this much besides.
 const ALLOWANCE: u64 = 300_000_000;
 
-/// What was measured.
+/// The result.
 #[derive(Clone, Debug, Serialize)]
 pub struct MemoryReport {
     /// Always "memory".
     pub bench: &'static str,
-    /// One for each process.
+    /// One per process.
     pub peers: Vec<Usage>,
-    /// Whether all keep to the rule.
+    /// Whether all are within the limit.
     pub within: bool,
-    /// The machine's load average over a minute before and after, if it is known.
+    /// The machine's load average over a minute before and after, if known.
     pub load: [Option<f64>; 2],
 }
 
 /// One process.
 #[derive(Clone, Debug, Serialize)]
 pub struct Usage {
-    /// What it did.
+    /// Its role.
     pub role: &'static str,
     /// Bytes of the parameters.
     pub parameter_bytes: u64,
@@ -60,15 +61,15 @@ pub struct Usage {
     pub early_bytes: u64,
     /// Resident after its last round.
     pub late_bytes: u64,
-    /// At most resident.
+    /// The most that was resident.
     pub peak_bytes: u64,
-    /// Parts of the optimizer's vectors that it keeps at last, of how many; all of one where members keep all.
+    /// The parts of the optimizer's vectors that it has at the end, and how many there are; 1 of 1 if members keep all.
     pub kept: [usize; 2],
-    /// Bytes of frames that were the state as others had it: weights and moments.
+    /// Bytes of frames with the state of others: weights and moments.
     pub fetched_bytes: u64,
-    /// Seconds of a round of all members before anybody joins, from commit to commit: the median; 0 if there were none.
+    /// Median seconds of a round of all members before anybody joins, from commit to commit; 0 if there were none.
     pub round_s: f64,
-    /// What the rule allows: 8 times the parameters and 300 MB.
+    /// The limit: 8 times the parameters and 300 MB.
     pub allowed_bytes: u64,
 }
 
@@ -100,7 +101,7 @@ pub fn measure(options: &Options) -> Result<MemoryReport, Error> {
     })
 }
 
-/// So many rounds, and with a newcomer as many again.
+/// Runs this many rounds, and as many again with a newcomer.
 fn watch(plan: &Plan, rounds: u64, newcomer: bool) -> Result<Vec<Usage>, Error> {
     let every = (rounds / 20).max(1);
     let mut swarm = Swarm::found(plan, every)?;
@@ -153,7 +154,7 @@ fn watch(plan: &Plan, rounds: u64, newcomer: bool) -> Result<Vec<Usage>, Error> 
         .collect())
 }
 
-/// Whether all members were there, nobody else, and each could be expected to have begun well.
+/// Whether all members took part, nobody else, and each began in time.
 fn is_usual(round: &RoundTiming, plan: &Plan) -> bool {
     round.undisturbed && round.members.len() == usize::from(plan.peers) && round.step > WARM_UP
 }

@@ -2,7 +2,7 @@
 //! training ones. Each is a process of its own with a protocol, a driver and links like any participant's; only
 //! its contributions are made up and its optimizer has a learning rate of 0.
 //!
-//! Only `step`, `stages`, `kernels` and `learning`, which measure training itself, know tasks and devices.
+//! Only `step`, `kernels` and `learning`, which measure training itself, know tasks and devices.
 
 pub mod allreduce;
 pub mod join;
@@ -13,7 +13,6 @@ pub mod peer;
 pub mod plan;
 pub mod process;
 pub mod rates;
-pub mod stages;
 pub mod step;
 pub mod swarm;
 

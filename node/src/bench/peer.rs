@@ -1,4 +1,4 @@
-//! One synthetic peer: a real protocol, driver and link, and a thread in the place of a device.
+//! One synthetic peer: a real protocol, driver and link, with a thread in place of a device.
 
 use super::Error;
 use super::plan::{Pace, PeerMessage, Plan, Role, RoundTiming, SHARE, Spec, TASK, WARM_UP};
@@ -27,10 +27,10 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-/// How long frames that were sent may still travel when a peer goes.
+/// How long a leaving peer waits for frames in flight.
 const DRAIN: Duration = Duration::from_secs(3);
 
-/// Runs one peer until the run ends or it is told to leave. Returns what the run is like.
+/// Runs a peer until the run ends or it is told to leave. Returns the run's plan.
 pub async fn run(
     spec: Spec,
     mut leave: UnboundedReceiver<()>,
@@ -54,7 +54,7 @@ pub async fn run(
             let (all, root) = (Invitation::of_run(run_key.key()), manifest.root());
             let ticket = Ticket::made_from(&all, root, invitation::Role::Member, None, None)?;
             let (link, settings, ticket) = open(&identity, listen, &manifest, ticket)?;
-            // Numbers of all signs and some magnitudes, as gradients are.
+            // Numbers of both signs and several magnitudes, like gradients.
             let value = |i: usize| ((i % 2039) as f32 - 1019.0) / 1024.0;
             let state = State::new((0..plan.elements).map(value).collect(), &manifest);
             say_ready(&mut say, &settings, &ticket);
@@ -100,7 +100,7 @@ fn say_ready(say: &mut impl FnMut(PeerMessage), settings: &Settings, ticket: &Ti
     });
 }
 
-/// Opens the socket, and says where it can be reached.
+/// Opens the socket, and reports its address.
 fn open(
     identity: &Identity,
     listen: SocketAddr,
@@ -118,7 +118,7 @@ fn open(
     Ok((link, settings, Ticket { addrs, ..ticket }))
 }
 
-/// What a synthetic peer runs on.
+/// The host of a synthetic peer.
 struct BenchHost<'a, S> {
     plan: Plan,
     every: u64,
@@ -127,26 +127,26 @@ struct BenchHost<'a, S> {
     made: UnboundedReceiver<Job>,
     leave: &'a mut UnboundedReceiver<()>,
     say: &'a mut S,
-    /// The round's beginning and period, and the processor time until then.
+    /// The round's start and period, and the processor time at the start.
     began: Option<(f64, f64, f64)>,
-    /// When the protocol was last given something.
+    /// When the protocol last got an input.
     fed: f64,
-    /// The last round's time, told to the others with the next contribution.
+    /// The last round's time, which the next contribution reports to the others.
     took: f64,
-    /// The longest time that any member has told since the first rounds.
+    /// The longest time that any member has reported since the first rounds.
     worst: f64,
     /// Seconds between slots, once known.
     period: Option<f64>,
     traffic: Traffic,
 }
 
-/// What happens beside the link.
+/// Events beside those of the link.
 enum Happening {
     Made(Job),
     Leave,
 }
 
-/// A contribution to make at a time on the shared clock.
+/// A contribution to make at a time of the shared clock.
 struct Job {
     round: Round,
     buffer: Vec<f32>,
@@ -155,7 +155,7 @@ struct Job {
     period: f64,
 }
 
-/// The clock that peers of one machine share, read once; from there on one that never jumps.
+/// The clock that all peers of a machine share. It is read once; from there on a monotonic clock continues it.
 #[derive(Clone, Copy)]
 struct Clock {
     start: Instant,
@@ -240,7 +240,7 @@ impl<'a, S: FnMut(PeerMessage)> BenchHost<'a, S> {
         let headers = &commit.record.headers;
         let traffic = driver.traffic();
         let before = std::mem::replace(&mut self.traffic, traffic);
-        // Rounds before all were there have no vector.
+        // Rounds before all members were there have no vector.
         let Some((from, period, cpu)) = self.began.take().filter(|_| commit.record.weight() > 0) else {
             return;
         };
@@ -250,7 +250,7 @@ impl<'a, S: FnMut(PeerMessage)> BenchHost<'a, S> {
             self.worst = took_before.iter().copied().fold(self.worst, f64::max);
         }
         if step >= WARM_UP {
-            // What all members know, so that all have the same slots; with room for commit and noise.
+            // All members know this number, so all have the same slots. It leaves room for commit and noise.
             self.period = Some(1.5 * self.worst + 0.25);
         }
         if step.is_multiple_of(self.every.max(1)) {
@@ -274,7 +274,7 @@ impl<'a, S: FnMut(PeerMessage)> BenchHost<'a, S> {
     }
 }
 
-/// Parts of the optimizer's vectors that a peer keeps, and how many there are.
+/// The parts of the optimizer's vectors that a peer has, and how many there are.
 fn kept(peer: &Peer) -> [usize; 2] {
     match Parts::of(peer.manifest()) {
         Some(parts) => [peer.state().kept.set().len(), parts.count()],
@@ -316,7 +316,7 @@ impl<S: FnMut(PeerMessage)> Host for BenchHost<'_, S> {
         ControlFlow::Continue(())
     }
 
-    /// The parameters themselves, at the time that the pace says.
+    /// The parameters, at the time that the pace says.
     fn compute_span(&mut self, _: Box<SpanWork>, _: Vec<u64>) {
         unreachable!("the vectors of this bench are no model to be split");
     }

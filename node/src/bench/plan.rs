@@ -1,4 +1,4 @@
-//! What a run of synthetic peers is like, and what each of them tells: plain data between processes.
+//! The plan of a run of synthetic peers, and the messages of each: plain data between processes.
 
 use super::process::Memory;
 use annulus_core::codec::Codec;
@@ -11,24 +11,24 @@ use std::time::Duration;
 /// The task in a benchmark's manifest.
 pub(super) const TASK: &str = "bench";
 
-/// Samples of each peer's share of a round: only for the bookkeeping.
+/// Samples of each peer's share of a round, only for bookkeeping.
 pub(super) const SHARE: u32 = 16;
 
-/// Rounds before the first slot: connections have found their packet size and rate, buffers are there.
+/// Rounds before the first slot, in which connections find their packet size and rate, and buffers are allocated.
 pub const WARM_UP: Round = 4;
 
-/// A synthetic peer, as its process is told on the command line.
+/// A synthetic peer, as its process gets it on standard input.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spec {
-    /// How it comes to be a member.
+    /// How it becomes a member.
     pub role: Role,
-    /// Where it listens.
+    /// The address on which it listens.
     pub listen: String,
-    /// It tells of every so manieth round.
+    /// It reports every this many rounds.
     pub every: u64,
 }
 
-/// How a peer comes to be a member.
+/// How a peer becomes a member.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Role {
     /// It founds the run.
@@ -37,61 +37,61 @@ pub enum Role {
     Join(String),
 }
 
-/// What a run of synthetic peers is like.
+/// The plan of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// Rounds begin when so many are there.
+    /// Rounds begin when this many peers are there.
     pub peers: u16,
     /// Length of the vector.
     pub elements: usize,
-    /// How it travels.
+    /// The codec.
     pub codec: Codec,
-    /// Who sends it to whom.
+    /// The topology.
     pub topology: Topology,
     /// Elements in one piece.
     pub piece: NonZeroU32,
-    /// How Adam's two vectors are kept beside the parameters; none: there are none.
+    /// How Adam's two vectors are kept; none: the run has none.
     pub adam: Option<Moments>,
     /// How many members keep each part of them; none: all keep all.
     pub copies: Option<NonZeroU16>,
     /// When contributions are made.
     pub pace: Pace,
-    /// Rounds until the run ends; without a number it goes on until its peers are told to leave.
+    /// Rounds until the run ends; none: it continues until its peers are told to leave.
     pub rounds: Option<Round>,
 }
 
-/// When a peer gives its contribution.
+/// When a peer makes its contribution.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Pace {
-    /// As soon as it is asked for.
+    /// At once.
     AtOnce,
-    /// After so many milliseconds without using the processor, as with a device that computes.
+    /// After this many milliseconds without using the processor, like a device that computes.
     After(u64),
-    /// When the clock that all peers share next shows a multiple of a period, so that all begin together. Before
-    /// that, [`WARM_UP`] rounds at once, from which the period follows.
+    /// When the clock that all peers share next shows a multiple of a period, so that all begin together. Before that
+    /// there are [`WARM_UP`] rounds without a pause, from which the period is computed.
     Slots,
 }
 
-/// What a peer tells, a line of JSON each.
+/// A peer's messages, one line of JSON each.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum PeerMessage {
     /// It listens.
     Ready {
         /// Its name.
         peer: String,
-        /// With which others join.
+        /// The ticket with which others join.
         ticket: String,
     },
-    /// It holds the whole state and is a member.
+    /// It has the whole state and is a member.
     Entered {
-        /// Since it began to join.
+        /// Seconds since it began to join.
         seconds: f64,
         /// Bytes of frames received until then.
         received: u64,
     },
     /// It has committed a round.
     Round(Box<RoundTiming>),
-    /// Something happened that does not in a healthy run.
+    /// Something that does not happen in a healthy run.
     Trouble(String),
     /// It is done.
     Done {
@@ -113,23 +113,23 @@ pub struct RoundTiming {
     pub period: f64,
     /// From the slot, or the own contribution, to the last piece, in seconds.
     pub took: f64,
-    /// What the members took for the round before, in seconds.
+    /// What the members needed for the round before, in seconds.
     pub took_before: Vec<f64>,
     /// From the last commit to this one, in seconds.
     pub total: f64,
-    /// What applying, hashing and beginning the next round took, in seconds.
+    /// Seconds to apply, hash and begin the next round.
     pub commit: f64,
-    /// Processor time from the contribution until after the commit, in seconds; 0 where it is not known.
+    /// Processor time from the contribution until after the commit, in seconds; 0 if unknown.
     pub cpu: f64,
     /// Frame bytes sent since the last commit.
     pub sent: u64,
     /// Frame bytes received since the last commit.
     pub received: u64,
-    /// Resident memory, where it is known.
+    /// Resident memory, if known.
     pub memory: Memory,
-    /// Frame bytes received so far that were the state as others had it.
+    /// Frame bytes received so far with the state of others.
     pub fetched: u64,
-    /// Parts of the optimizer's vectors that it keeps, of how many; all of one where members keep all.
+    /// The parts of the optimizer's vectors that it has, and how many there are; 1 of 1 if members keep all.
     pub kept: [usize; 2],
 }
 
@@ -160,8 +160,8 @@ impl Plan {
         }
     }
 
-    /// What a share is said to take. Not what it takes: so all members always get equal shares, however noisy
-    /// the machine is.
+    /// The nominal time of a share. It is not the real one, so that members get equal shares however noisy the machine
+    /// is.
     pub(super) fn nominal(&self) -> Duration {
         match self.pace {
             Pace::AtOnce => Duration::from_millis(10),

@@ -1,4 +1,4 @@
-//! What the operating system says of a process: memory and processor time. Linux only; elsewhere nothing is known.
+//! Asks the operating system for a process's memory and processor time. Only on Linux; elsewhere these are unknown.
 
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -8,7 +8,7 @@ use std::fs;
 pub struct Memory {
     /// Now.
     pub resident: u64,
-    /// At most so far.
+    /// The most so far.
     pub peak: u64,
 }
 
@@ -31,11 +31,11 @@ pub fn memory_of(process: u32) -> Option<Memory> {
     })
 }
 
-/// Seconds that this process's living threads have spent on a processor.
+/// Seconds that this process's living threads have run.
 pub fn cpu_seconds() -> Option<f64> {
     let mut nanoseconds = 0u64;
     for thread in fs::read_dir("/proc/self/task").ok()? {
-        // A thread may have ended in between.
+        // The thread may have ended meanwhile.
         let Ok(text) = fs::read_to_string(thread.ok()?.path().join("schedstat")) else {
             continue;
         };
@@ -44,17 +44,17 @@ pub fn cpu_seconds() -> Option<f64> {
     Some(nanoseconds as f64 / 1e9)
 }
 
-/// Seconds that all threads of another process have spent on a processor, ended ones too; to a hundredth.
+/// Seconds that all threads of another process have run, ended ones included, to a hundredth.
 pub fn cpu_seconds_of(process: u32) -> Option<f64> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // Behind the program's name, which may hold anything: user and system time in hundredths of a second.
+    // The fields after the program's name, which may contain anything: user and system time in hundredths of a second.
     let (_, fields) = stat.rsplit_once(')')?;
     let mut times = fields.split_whitespace().skip(11).map(str::parse::<u64>);
     let ticks = times.next()?.ok()? + times.next()?.ok()?;
     Some(ticks as f64 / 100.0)
 }
 
-/// Processes that wanted a processor over the last minute, as the system averages it.
+/// The system's load average over the last minute.
 pub fn load() -> Option<f64> {
     let text = fs::read_to_string("/proc/loadavg").ok()?;
     text.split_whitespace().next()?.parse().ok()
@@ -80,7 +80,7 @@ mod tests {
         let of_all = cpu_seconds_of(std::process::id()).unwrap();
         assert!(of_all + 0.1 >= cpu_seconds().unwrap(), "{of_all}");
         let after = memory().unwrap();
-        // Other tests in this process come and go; the block was there for certain.
+        // Other tests in this process come and go, but the block was there.
         assert!(after.peak >= 64 << 20, "{after:?}");
         assert!(after.peak >= after.resident);
     }

@@ -1,4 +1,4 @@
-//! How fast this machine does the things that an all-reduce over QUIC cannot do without, each alone on one core.
+//! Measures the operations that an all-reduce over QUIC cannot avoid, each alone on one core.
 
 use annulus_core::codec::Codec;
 use rustls::crypto::aws_lc_rs;
@@ -10,13 +10,13 @@ use std::io;
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
-/// Bytes of a datagram between two processes of one machine: the largest that UDP over IPv4 carries.
+/// Bytes of a datagram between two processes of one machine: the largest of UDP over IPv4.
 pub const DATAGRAM: usize = 65_507;
 
-/// How long each thing is tried; the fastest pass counts, since others on the machine only make it slower.
+/// How long each operation is tried. The fastest pass counts, since other work on the machine only makes it slower.
 const TRIAL: Duration = Duration::from_millis(250);
 
-/// More than caches hold, as a round's vector is.
+/// More than caches hold, like a round's vector.
 const LARGE: usize = 64 << 20;
 
 /// Rates in bytes per second of one core.
@@ -26,11 +26,11 @@ pub struct Rates {
     pub copy: f64,
     /// AES-128-GCM, both sealing a packet and opening it.
     pub seal_and_open: f64,
-    /// Handing a datagram to the kernel and taking it out again at the other end.
+    /// Handing a datagram to the kernel and receiving it at the other end.
     pub send_and_receive: f64,
     /// One hop of a reduce-scatter, in bytes of f32: decode, add, encode.
     pub hop: f64,
-    /// The start of a chunk's way, in bytes of f32: encode alone.
+    /// The first hop of a chunk, in bytes of f32: only encode.
     pub encode: f64,
 }
 
@@ -47,7 +47,7 @@ impl Rates {
     }
 }
 
-/// Bytes per second of a pass over so many bytes, from the fastest of the passes of a trial.
+/// Bytes per second of the fastest pass in a trial.
 fn best(bytes: usize, mut pass: impl FnMut()) -> f64 {
     let start = Instant::now();
     let mut fastest = f64::INFINITY;
@@ -73,7 +73,7 @@ fn seal_and_open() -> f64 {
     let Some(quic) = suite.quic else {
         return f64::NAN;
     };
-    // Every endpoint knows these keys; for speed they are as good as any.
+    // Every endpoint knows these keys; for a measurement any will do.
     let keys = |side| Keys::initial(Version::V1, suite, quic, &[0; 8], side);
     let (client, server) = (keys(Side::Client), keys(Side::Server));
     let header = [0u8; 16];

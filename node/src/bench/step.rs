@@ -1,9 +1,9 @@
-//! What a training step costs: ours, and that of the same model of Burn's own layers.
+//! Measures a training step: ours, and that of the same model made of Burn's own layers.
 //!
-//! Each contestant is a process of its own that takes a step for each line it is given, so that they alternate on
-//! the same machine, and each begins cold: Burn's fusion and tuning hold for a whole program, and the graphics
-//! driver's cache of compiled shaders is an empty folder. Ours is a peer's step: parameters to the device, gradients
-//! from it, and the protocol's optimizer; Burn's is its own loop with its own optimizer on the device.
+//! Each contestant is a separate process that takes one step for each line of input, so that they alternate on the same
+//! machine. Each begins cold, since Burn's fusion and tuning apply to a whole program: the graphics driver's cache of
+//! compiled shaders is an empty folder. Our step is a peer's: parameters to the device, gradients from it, and the
+//! protocol's optimizer. Burn's is its own loop with its own optimizer on the device.
 
 use super::{Error, median};
 use crate::task_factory::TaskFactory;
@@ -18,16 +18,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Instant;
 
-/// What is measured.
+/// Options.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Programs and arguments; the first is ours.
+    /// The programs; the first is ours.
     pub contestants: Vec<Contestant>,
     /// Samples in a step.
     pub batch: usize,
-    /// Tokens in a sample; 1 where there are none.
+    /// Tokens in a sample; 1 if there are none.
     pub tokens: usize,
-    /// Steps before the measured ones.
+    /// Steps before those that are measured.
     pub warm_up: usize,
     /// Measured steps.
     pub steps: usize,
@@ -36,15 +36,15 @@ pub struct Options {
 /// A program that takes steps.
 #[derive(Clone, Debug)]
 pub struct Contestant {
-    /// What to call it.
+    /// Its name.
     pub name: String,
     /// Its file.
     pub program: PathBuf,
-    /// What it is told.
+    /// Its arguments.
     pub arguments: Vec<String>,
 }
 
-/// What was measured.
+/// The result.
 #[derive(Clone, Debug, Serialize)]
 pub struct StepReport {
     /// Always "step".
@@ -53,41 +53,41 @@ pub struct StepReport {
     pub batch: usize,
     /// Tokens in a sample.
     pub tokens: usize,
-    /// One for each contestant; the first is ours.
+    /// One per contestant; the first is ours.
     pub contestants: Vec<Steps>,
-    /// The machine's load average over a minute before and after, if it is known.
+    /// The machine's load average over a minute before and after, if known.
     pub load: [Option<f64>; 2],
 }
 
 /// One contestant.
 #[derive(Clone, Debug, Serialize)]
 pub struct Steps {
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// From the start of its process to the end of its first step, with nothing compiled before.
+    /// From the start of the process to the end of the first step, with nothing compiled before.
     pub first_seconds: f64,
     /// The median step.
     pub seconds: f64,
     /// The fastest.
     pub fastest_seconds: f64,
-    /// Mean time that all its threads spent on processors, which other load does not stretch; Linux only.
+    /// Mean time that all its threads ran, which other load does not affect; Linux only.
     pub cpu_seconds: Option<f64>,
     /// Samples times tokens, over the median.
     pub per_second: f64,
-    /// Kernels launched in a step; none on the CPU backend.
+    /// Kernel launches per step; none on the CPU backend.
     pub launches: usize,
-    /// Most memory resident at once, which for a software adapter is the device's too; Linux only.
+    /// The most memory that was resident, which includes the device's for a software adapter; Linux only.
     pub peak_bytes: Option<u64>,
     /// Loss of the last step.
     pub loss: f64,
 }
 
-/// Takes steps for as long as there are lines on standard input; answers each with loss and seconds. Local ones are those
-/// between two exchanges, which a GPU takes itself: it gets parameters before the first alone.
+/// Takes a step for each line on standard input, and answers with loss and seconds. Local steps are those between two
+/// exchanges, which a GPU takes itself: it gets parameters only before the first.
 ///
 /// # Errors
 ///
-/// If there is no such task or device, or a step fails, or the device takes no local ones.
+/// If there is no such task or device, a step fails, or the device takes no local steps.
 pub fn serve(
     factories: &[TaskFactory],
     task: &str,
@@ -132,7 +132,7 @@ pub fn serve(
     Ok(())
 }
 
-/// A worker on its way.
+/// A worker and its progress.
 struct Stepping {
     worker: Box<dyn Worker>,
     params: Vec<f32>,
@@ -143,7 +143,7 @@ struct Stepping {
 impl Stepping {
     const RATE: f32 = 1e-3;
 
-    /// A round's: gradients from the device, the protocol's optimizer. The mean loss.
+    /// A step of a round: gradients from the device, then the protocol's optimizer. Returns the mean loss.
     fn step(&mut self, number: u64, samples: &[u64]) -> Result<f32, TaskError> {
         let made = self.worker.contribute(self.params.clone(), samples)?;
         let step = self.optimizer.step(Self::RATE, number, 1.0 / made.samples as f32);
@@ -155,7 +155,7 @@ impl Stepping {
         Ok(made.loss_sum / made.samples as f32)
     }
 
-    /// One between two exchanges.
+    /// A step between two exchanges.
     fn local(&mut self, number: u64, samples: &[u64]) -> Result<f32, TaskError> {
         read_sync(self.worker.fit(samples))?;
         self.worker.accumulate(samples)?;
@@ -168,7 +168,7 @@ impl Stepping {
     }
 }
 
-/// Measures it; tells what is going on.
+/// Measures the contestants, and reports progress.
 ///
 /// # Errors
 ///
@@ -234,7 +234,7 @@ struct Running {
     input: ChildStdin,
     output: BufReader<ChildStdout>,
     first_seconds: f64,
-    /// Where it may keep what it has compiled; removed at the end.
+    /// The folder for everything that it compiles; removed at the end.
     cache: PathBuf,
 }
 
@@ -308,7 +308,7 @@ impl Running {
         super::process::memory_of(self.child.id()).map(|memory| memory.peak)
     }
 
-    /// Launches of a warm step, from the log that Burn's runtime writes when it is asked to.
+    /// Launches of a warm step, from the log that Burn's runtime can write.
     fn launches(&self, contestant: &Contestant) -> Result<usize, Error> {
         let mut log = PathBuf::new();
         let mut watched = Self::start_with(contestant, |command, cache| {

@@ -1,7 +1,6 @@
 //! `annulus bench`: what rounds, joining and memory cost on this machine and network.
 
 mod learning;
-mod stages;
 mod tables;
 mod wan;
 
@@ -46,7 +45,6 @@ Examples:
   annulus bench memory --json
   annulus bench step --task gpt --preset nano --device gpu
   annulus bench device --preset small
-  annulus bench stages --task gpt --preset small --spans 4 --microbatch 1
   annulus bench wan --line 100mbit/50ms
   annulus bench learning --task gpt --members 4 --until 2.2 batch=48 lr=4e-3 local_steps=4
 ";
@@ -78,19 +76,12 @@ pub enum What {
     /// One process plays all members without links, so it takes as long as all of them together. The result is the same as that of
     /// real members, bit for bit.
     Learning(learning::Args),
-    /// Cost of a model as a pipeline of processes: memory, time and bytes of each span, against the bound of 1F1B.
-    ///
-    /// Measures each step of the model by itself, splits the steps into spans that fit, and trains some rounds.
-    Stages(stages::Args),
     /// Whether training together pays off behind slow lines: one peer alone, several that sum every batch, and several that
     /// exchange as often as the lines allow.
     ///
     /// Runs the three one after the other on this machine, with emulated lines and slow devices. To predict a real network, give
     /// its measured line with --line, and the milliseconds that a sample takes there with --sample-at-least.
     Wan(wan::Args),
-    /// One stage of a pipeline, as `bench stages` starts it.
-    #[command(hide = true)]
-    Stage,
     /// Steps of a task, one for each line of standard input, as `bench step` starts it.
     #[command(hide = true)]
     Steps(Steps),
@@ -309,9 +300,7 @@ pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<(), Error> {
             print(&report.map_err(Error::of)?, kernels_table, args.json)
         }
         What::Learning(args) => args.run(tasks),
-        What::Stages(args) => args.run(tasks),
         What::Wan(args) => args.run(),
-        What::Stage => Ok(crate::bench::stages::serve(tasks)?),
         What::Steps(args) => Ok(step::serve(
             tasks,
             &args.task,

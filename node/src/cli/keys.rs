@@ -65,7 +65,7 @@ pub const KEYS: &[Key] = &[
     key(
         "copies",
         "N",
-        "shard the optimizer state as ZeRO-1 does, with N peers holding each shard; not with local steps, overlap or topology=ring",
+        "shard the optimizer state as ZeRO-1 does, with N peers holding each shard; not with local steps or topology=ring",
         "every peer holds all of it",
     ),
     key(
@@ -114,8 +114,8 @@ pub const KEYS: &[Key] = &[
     key(
         "overlap",
         "on|off",
-        "for slow links: compute the next round while sums travel. Without local steps, gradients are then one step late",
-        "on with local steps, else off",
+        "with local steps: take the first steps of the next round while sums travel",
+        "on",
     ),
     key(
         "codec",

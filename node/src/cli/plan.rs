@@ -1,7 +1,6 @@
 //! `annulus plan`: what training together would give, before anybody starts.
 
 mod machines;
-pub(super) mod pipeline;
 
 use super::amounts::{milliseconds, positive};
 use super::error::Error;
@@ -87,7 +86,7 @@ Examples:
 ";
 
 /// The ways that are told of, with the settings that give them.
-const WAYS: [(Mode, Topology, Codec, &str); 5] = [
+const WAYS: [(Mode, Topology, Codec, &str); 4] = [
     (
         Mode::EveryStep,
         Topology::Ring,
@@ -96,12 +95,6 @@ const WAYS: [(Mode, Topology, Codec, &str); 5] = [
     ),
     (Mode::EveryStep, Topology::Direct, Codec::F16, "codec=f16"),
     (Mode::EveryStep, Topology::Direct, Codec::Int8, "codec=int8"),
-    (
-        Mode::Overlap,
-        Topology::Direct,
-        Codec::Int8,
-        "codec=int8 overlap=on",
-    ),
     (
         Mode::LocalSteps,
         Topology::Direct,
@@ -119,14 +112,9 @@ pub fn run(args: &Args, tasks: &[TaskFactory]) -> Result<(), Error> {
         .filter_map(|(key, value)| Some(format!("{key}={}", value.as_ref()?)));
     let words: Vec<String> = preset.chain(args.settings.iter().cloned()).chain(flags).collect();
     let settings = settings::read(None, &words, args.task.as_deref(), tasks)?;
-    if !args.machines.is_empty() {
-        let asked = machines::Plans::of(args, &words, &settings.run, tasks)?;
-        output::print(&if args.json { asked.json() } else { asked.text() });
-        return Ok(());
-    }
-    if settings.run.split != SplitRun::Off {
-        let bounds = pipeline::Bounds::of(args, &settings.run, tasks)?;
-        output::print(&if args.json { bounds.json() } else { bounds.text() });
+    if !args.machines.is_empty() || settings.run.split != SplitRun::Off {
+        let plan = machines::Plan::of(args, &words, &settings.run, tasks)?;
+        output::print(&if args.json { plan.json() } else { plan.text() });
         return Ok(());
     }
     let given = Means {

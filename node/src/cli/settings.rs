@@ -359,6 +359,12 @@ impl Reader<'_> {
                  codec=int4",
             ));
         }
+        if run.overlap == Some(true) && run.local_steps == Steps::None {
+            return Err(Error::usage(
+                "overlap=on needs local_steps: gradients of a single batch would be one step late, which costs much learning. Add \
+                 local_steps=auto, or leave overlap out",
+            ));
+        }
         let (needed, word) = match run.split {
             SplitRun::Off => (run.copies.is_some(), "copies"),
             SplitRun::Auto | SplitRun::Spans(_) | SplitRun::Cut(_) => (true, "split"),
@@ -373,9 +379,6 @@ impl Reader<'_> {
             let why = match () {
                 () if run.local_steps != Steps::None => {
                     "local_steps gives each peer an optimizer state of its own, so it cannot be sharded: leave local_steps"
-                }
-                () if run.overlap == Some(true) => {
-                    "overlap=on computes a round before the state is there that sharding needs: leave overlap=on"
                 }
                 () if run.topology == Some(Topology::Ring) => {
                     "topology=ring does not go with sharding, where sums go directly to the holders: leave topology=ring"

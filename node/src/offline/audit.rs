@@ -1,6 +1,6 @@
-//! Whether a ledger counts every sample exactly once, and whether the checkpoints are those that it leads to.
+//! Audits a run: does the ledger count every sample exactly once, and do the checkpoints belong to it?
 //!
-//! Samples are counted here a second time, as sets of positions and without the ledger's own sums.
+//! The audit counts samples itself, as sets of positions, without using the ledger's own sums.
 
 use crate::offline::replay::front;
 use crate::store::ledger_file::{Entry, LedgerError, advance};
@@ -14,30 +14,31 @@ use annulus_core::signature::Scheme;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// What an audit found.
+/// The result of an audit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Audit {
-    /// Rounds that were gone through.
+    /// Rounds that were checked.
     pub rounds: u64,
-    /// Samples counted in all, once each.
+    /// Samples counted in total, each once.
     pub samples: u64,
     /// Samples given up.
     pub skipped: u64,
     /// Checkpoints whose round, lineage and digest are the ledger's.
     pub checkpoints: usize,
-    /// All that is wrong; empty if all is well.
+    /// Everything that is wrong; empty if the run is sound.
     pub problems: Vec<String>,
 }
 
-/// What the checkpoints say of themselves.
+/// The labels of the checkpoints.
 type Labels = Vec<(Round, Result<Mark, CheckpointError>)>;
 
 /// A round, the lineage after it, and the digest of the state there.
 type Mark = (Round, Digest, Digest);
 
-/// Goes through a run's ledger and the labels of its checkpoints. States are not read.
+/// Checks a run's ledger and the labels of its checkpoints. It does not read states.
 pub fn audit(dir: &RunDir) -> Result<Audit, CheckpointError> {
-    // Before the ledger: a peer that is at work writes a checkpoint after its round.
+    // Reads labels before the ledger, because a peer that is training saves a checkpoint only after its round is in the
+    // ledger.
     let labels = labels(dir)?;
     compare(dir, labels)
 }
@@ -69,7 +70,7 @@ fn compare(dir: &RunDir, labels: Labels) -> Result<Audit, CheckpointError> {
     };
     let mut marks: Vec<Mark> = Vec::new();
     let mut counted = Positions::default();
-    // What had counted when members saved what they had.
+    // The positions that counted at each point that members have saved.
     let mut saved: BTreeMap<Digest, Positions> = BTreeMap::new();
     let mut head: Option<Head> = None;
     let mut state = Digest::of(&[]);
@@ -87,7 +88,7 @@ fn compare(dir: &RunDir, labels: Labels) -> Result<Audit, CheckpointError> {
             (Entry::Base { head, digest }, _) => {
                 counted = Positions::before(head);
                 saved.clear();
-                // Checkpoints of what was before stay where they are: it is in the ledger too.
+                // Older checkpoints remain, since their part of the ledger does too.
                 (audit.rounds, state) = (0, *digest);
             }
             (Entry::Round { record, digest }, Some(before)) => {
@@ -130,7 +131,7 @@ fn compare(dir: &RunDir, labels: Labels) -> Result<Audit, CheckpointError> {
     Ok(audit)
 }
 
-/// Whether all whom an entry names have signed for it.
+/// Whether everybody whom an entry names has signed it.
 fn signed(head: &Option<Head>, entry: &Entry, manifest: &Manifest) -> Result<(), LedgerError> {
     let (Some(head), Entry::Round { record, .. }) = (head, entry) else {
         return Ok(());
@@ -159,7 +160,7 @@ fn count(
                 front(allotment.ranges(member), u64::from(header.weight))
             })
             .collect(),
-        // All compute all of it together, or nothing of it counts.
+        // All members compute the whole batch together, or none of it counts.
         Some(_) => {
             let refused = record.headers.iter().any(|header| header.keeps.refuses);
             let counts = !refused && before.trains_record(manifest, record);
@@ -198,21 +199,21 @@ fn check_sums(head: &Head, counted: &Positions, problems: &mut Vec<String>) {
     }
 }
 
-/// A set of positions as ranges that do not touch.
+/// A set of positions, as ranges that do not touch.
 #[derive(Clone, Default)]
 struct Positions {
     ends: BTreeMap<u64, u64>,
-    /// Positions in the set of which the base says that they were given up, but not which they are.
+    /// How many positions of the set were given up, according to the base, which does not say which ones.
     given_up: u64,
 }
 
 impl Positions {
-    /// What is counted at a base.
+    /// The positions that a base has counted.
     fn before(head: &Head) -> Self {
         Self::all_but(head.open(), (head.cursor, head.skipped))
     }
 
-    /// What had counted after a round that members have saved, as the base that comes after it knows it.
+    /// The positions that had counted at a point that members have saved, as the next base knows it.
     fn at(point: &Point) -> Self {
         Self::all_but(point.holes.iter().collect(), (point.cursor, point.skipped))
     }
@@ -244,14 +245,14 @@ impl Positions {
         range.start < range.end && before.is_some_and(|(_, end)| *end > range.start)
     }
 
-    /// Adds a range; false if some of it was there already.
+    /// Adds a range. Returns false if some of it was already in the set.
     fn insert(&mut self, range: Range<u64>) -> bool {
         let fresh = !self.overlaps(range.clone());
         let Range { mut start, mut end } = range;
         if start == end {
             return true;
         }
-        // Join with all that it touches.
+        // Merges it with all ranges that it touches.
         while let Some((s, e)) = self.ends.range(..=end).next_back().filter(|(_, e)| **e >= start) {
             let (s, e) = (*s, *e);
             self.ends.remove(&s);
@@ -269,7 +270,7 @@ mod tests {
     use crate::testing::{Run, Scratch, founder, newcomers};
     use std::path::PathBuf;
 
-    /// Joins, a failure, a leave, a refused share, and a restart.
+    /// A run with joins, a failure, a leave, a refused share and a restart.
     fn eventful() -> (Scratch, PathBuf, Run) {
         let scratch = Scratch::new();
         let path = scratch.0.join("run");
@@ -354,7 +355,7 @@ mod tests {
         writer.append(&record, digest).unwrap();
         let audit = audit(&RunDir::open(&path).unwrap()).unwrap();
         assert_eq!(audit.problems, Vec::<String>::new());
-        // The founder's, three of before, and the new base.
+        // The founder's, three earlier ones, and the new base.
         assert_eq!((audit.rounds, audit.checkpoints), (1, 5));
     }
 

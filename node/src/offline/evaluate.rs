@@ -1,4 +1,4 @@
-//! How good a run's newest checkpoint is.
+//! Evaluates a run's newest checkpoint.
 
 use super::parts_on_disk::PartsOnDisk;
 use super::warn;
@@ -13,23 +13,23 @@ use burn::tensor::read_sync;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What was found.
+/// The result of an evaluation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Evaluated {
     /// The checkpoint's round.
     pub round: Round,
-    /// How good it is.
+    /// The scores.
     pub eval: Eval,
-    /// Into how many runs of steps the model was cut that were in memory one after the other.
+    /// How many times steps were loaded in a pass; 1 if the whole model fits.
     pub runs: usize,
 }
 
-/// Evaluates the newest checkpoint of a run's folder; where the model is split, together with those of others of its members, and
-/// as much of it at a time as memory has room for.
+/// Evaluates the newest checkpoint of a run's folder. Of a split model it takes the folders of several members, and
+/// loads as many steps at a time as fit in memory.
 ///
 /// # Errors
 ///
-/// If there is no whole checkpoint, or nothing to evaluate on, or no room for a single step.
+/// If there is no complete checkpoint, no held-out data, or no room for a single step.
 pub fn evaluate(
     (dir, others): (&Path, &[PathBuf]),
     given: Means<'_>,
@@ -52,7 +52,7 @@ pub fn evaluate(
         let eval = read_sync(inference.evaluate())?;
         return evaluated(round, Some(eval), runs, &manifest.task);
     }
-    // Nothing that the task holds out can be computed in steps.
+    // The task has no held-out data that can be computed in steps.
     let mut trainer = RunSetup::whole(manifest, given, factories)?;
     let eval = trainer.worker.score(on_disk.all()?)?;
     evaluated(round, eval, 1, &manifest.task)

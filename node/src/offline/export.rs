@@ -14,18 +14,18 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-/// What was exported.
+/// The result of an export.
 #[derive(Debug)]
 pub struct Exported {
     /// The checkpoint's round.
     pub round: Round,
-    /// The digest of the state that the parameters are part of.
+    /// The digest of the state that contains the parameters.
     pub digest: Digest,
     /// Number of tensors.
     pub tensors: usize,
     /// Number of parameters.
     pub parameters: usize,
-    /// Checkpoints that were passed over.
+    /// Checkpoints that were skipped, and why.
     pub warnings: Vec<String>,
 }
 
@@ -54,7 +54,7 @@ pub fn export(
     let on_disk = PartsOnDisk::newest(dir, others)?;
     let mut unread = None;
     let parts = |out: &mut Out<'_>| {
-        // They lie in the file as they do in the vector.
+        // Parts lie in the file in the order of the flat vector.
         on_disk.parts().try_for_each(|part| match on_disk.part(part) {
             Ok(weights) => write_vector(out, &weights),
             Err(error) => Err(io::Error::other(unread.insert(error).to_string())),
@@ -69,7 +69,7 @@ pub fn export(
 
 type Out<'a> = BufWriter<&'a File>;
 
-/// Writes a file with the header of a run's parameters and what `params` writes.
+/// Writes a file with the header of a run's parameters, followed by what `params` writes.
 fn write(
     manifest: &Manifest,
     (label, metadata): (&Label, &[(&'static str, String)]),

@@ -1,4 +1,4 @@
-//! What of a run's folder a replay goes by: the ledger's entries, and which checkpoints are of them.
+//! The parts of a run's folder that a replay needs: the ledger's entries, and the checkpoints that belong to them.
 
 use crate::store::ledger_file::{Entry, LedgerError};
 use crate::store::run_dir::{CheckpointError, RunDir};
@@ -16,7 +16,7 @@ pub fn present(dir: &RunDir) -> Result<impl Iterator<Item = Result<Entry, Ledger
     Ok(dir.entries()?.skip(last))
 }
 
-/// The lineage of each checkpoint that is whole.
+/// The lineage of each complete checkpoint.
 pub fn labels(dir: &RunDir) -> Result<BTreeMap<Round, Digest>, CheckpointError> {
     let files = dir.checkpoints()?;
     Ok(files

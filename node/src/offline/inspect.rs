@@ -1,6 +1,6 @@
-//! What a run's directory tells of the run: rounds, samples, who took part, and what is saved.
+//! Summarizes a run from its folder: rounds, samples, who took part, and what is saved.
 //!
-//! It only reads, also while a process trains there. It must not know how any of it came about.
+//! It only reads, and works while a process trains in the folder.
 
 use crate::participant::event_translator::standing_aside;
 use crate::store::evals::{self, Evaluated};
@@ -16,7 +16,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// A run at a glance, and then in detail. Numbers are of the whole run; rows of what this ledger holds.
+/// A summary of a run, and details. Totals cover the whole run, rows only what this ledger holds.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
     /// The run's name in full.
@@ -31,19 +31,19 @@ pub struct Summary {
     pub samples: u64,
     /// Samples after which the run ends.
     pub target: u64,
-    /// Samples given up because they were not finite twice.
+    /// Samples given up because two members got results that were not finite.
     pub skipped: u64,
-    /// Samples that wait to be handed out again.
+    /// Samples to be handed out again.
     pub returned: u64,
-    /// Whether nothing is left to do.
+    /// Whether the run is complete.
     pub finished: bool,
-    /// The round that this ledger begins after.
+    /// The round after which this ledger begins.
     pub base: Round,
     /// Members of the next round in ring order.
     pub members: Vec<String>,
-    /// Who keeps how much of the optimizer's vectors, in the same order. Nothing where each member keeps all.
+    /// What each member keeps of the optimizer's vectors, in the same order. Empty if each keeps all.
     pub keeps: Vec<Keeps>,
-    /// How many steps each span has, where the model is split.
+    /// How many steps each span has, if the model is split.
     pub cut: Vec<u16>,
     /// How the members changed.
     pub changes: Vec<Change>,
@@ -51,15 +51,15 @@ pub struct Summary {
     pub table: Vec<Row>,
     /// What each peer did, by name.
     pub totals: Vec<Total>,
-    /// What evaluations found.
+    /// The results of evaluations.
     pub evals: Vec<Evaluated>,
-    /// The states that are saved.
+    /// The saved states.
     pub checkpoints: Vec<Saved>,
-    /// What cannot be read.
+    /// What could not be read.
     pub warnings: Vec<String>,
 }
 
-/// What a member keeps of the optimizer's vectors, by the ledger.
+/// What a member keeps of the optimizer's vectors, according to the ledger.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Keeps {
     /// Its name in full.
@@ -68,16 +68,16 @@ pub struct Keeps {
     pub parts: usize,
     /// Parts that it fetches.
     pub learns: usize,
-    /// Parts that there are.
+    /// How many parts there are.
     pub of: usize,
-    /// The spans that it holds, from 1, where the model is split.
+    /// If the model is split: the spans that it holds, counted from 1.
     pub spans: Vec<usize>,
 }
 
 /// A member came or went.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Change {
-    /// The round after which it did.
+    /// The round after which it happened.
     pub round: Round,
     /// Its name in full.
     pub peer: String,
@@ -113,7 +113,7 @@ pub struct Row {
     pub round: Round,
     /// Which attempt succeeded, from 0.
     pub attempt: u32,
-    /// Who contributed how many samples, in ring order.
+    /// The contributors and their samples, in ring order.
     pub contributors: Vec<Contributor>,
     /// All samples of the round.
     pub samples: u64,
@@ -141,7 +141,7 @@ pub struct Total {
     pub rounds: u64,
     /// Samples that it contributed.
     pub samples: u64,
-    /// Time that it computed.
+    /// Seconds for which it computed.
     pub compute_seconds: f64,
 }
 
@@ -152,11 +152,11 @@ pub struct Saved {
     pub round: Round,
     /// Its size.
     pub bytes: u64,
-    /// The state's digest as recorded, if the file is whole.
+    /// The digest of the state as recorded, if the file is complete.
     pub digest: Option<String>,
 }
 
-/// Reads all of a run's directory but the states.
+/// Reads everything in a run's folder except the states.
 pub fn inspect(dir: &RunDir) -> Result<Summary, CheckpointError> {
     let manifest = dir.manifest();
     let mut reader = dir.entries()?;
@@ -250,8 +250,8 @@ pub struct Loss {
     pub loss: Option<f32>,
 }
 
-/// The losses of all rounds that the ledger has ever held, by round: also of those before this peer began anew. Where
-/// two lineages have a round, the later entry counts.
+/// The losses of all rounds that the ledger has ever held, by round, including those before this peer restarted. If two
+/// lineages have a round, the later entry counts.
 pub fn losses(dir: &RunDir) -> Result<Vec<Loss>, CheckpointError> {
     let mut reader = dir.entries()?;
     let mut head: Option<Head> = None;
@@ -291,7 +291,7 @@ fn keeps(head: &Head, manifest: &Manifest) -> Vec<Keeps> {
     head.members.iter().map(of).collect()
 }
 
-/// Some items with this between them.
+/// Joins items with a separator.
 fn listed(items: &[impl fmt::Display], between: &str) -> String {
     let items: Vec<String> = items.iter().map(ToString::to_string).collect();
     items.join(between)
@@ -309,7 +309,7 @@ fn change(round: Round, peer: PeerId, how: How) -> Change {
 fn changes_of(before: &Head, after: &Head, record: &Record) -> Vec<Change> {
     let mut changes = Vec::new();
     for member in before.members.iter().filter(|m| after.position(m.peer).is_none()) {
-        // Who contributes stays, unless it says that it leaves.
+        // A contributor stays unless it says that it leaves.
         let contributed = record.headers.iter().any(|h| h.peer == member.peer);
         let mut aside = after.aside_since(record.round);
         let (how, why) = match aside.find(|aside| aside.peer == member.peer) {
@@ -383,7 +383,7 @@ fn saved(dir: &RunDir, file: &CheckpointFile, warnings: &mut Vec<String>) -> Sav
     }
 }
 
-/// At most this many rounds are printed; JSON has them all.
+/// Rounds printed at most; JSON has all of them.
 const ROWS: usize = 20;
 
 impl fmt::Display for Summary {

@@ -1,4 +1,4 @@
-//! What is done with a run that is on disk: audit, inspect, replay, export, sample.
+//! Works on a run that is on disk: audit, inspect, replay, export, evaluate, sample.
 
 pub mod replay;
 

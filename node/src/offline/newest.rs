@@ -1,15 +1,16 @@
-//! Which checkpoints of several members' folders belong together, where each has parts of a model: those after the same step.
+//! Finds checkpoints of several members' folders that belong together because they are of the same step. Each holds
+//! some parts of the model.
 
 use crate::store::run_dir::{CheckpointError, RunDir};
 use annulus_core::Digest;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// The folders of one run's members, the first of which is `dir`.
+/// The folders of one run's members, of which `dir` is the first.
 ///
 /// # Errors
 ///
-/// If one of them is none, or of another run.
+/// If one is not a run's folder, or belongs to another run.
 pub fn folders(dir: &Path, others: &[PathBuf]) -> Result<Vec<RunDir>, CheckpointError> {
     let mut dirs = vec![RunDir::open(dir)?];
     for other in others {
@@ -22,17 +23,17 @@ pub fn folders(dir: &Path, others: &[PathBuf]) -> Result<Vec<RunDir>, Checkpoint
     Ok(dirs)
 }
 
-/// The checkpoints after each step that there are any of, those after the newest first; of each folder the newest first.
+/// The checkpoints of each step, newest step first; those of one folder newest first.
 ///
 /// # Errors
 ///
 /// If a folder cannot be read.
 pub fn together(dirs: &[RunDir]) -> Result<Vec<Vec<PathBuf>>, CheckpointError> {
-    // A step is named by the lineage after it.
+    // The lineage after a step names it.
     let mut steps: BTreeMap<(u64, Digest), Vec<PathBuf>> = BTreeMap::new();
     for dir in dirs {
         for file in dir.checkpoints()?.into_iter().rev() {
-            // One that cannot be read is none.
+            // Skips those that cannot be read.
             if let Ok(label) = dir.label(file.round) {
                 let step = (label.head.samples, label.head.stepped);
                 steps.entry(step).or_default().push(file.path);

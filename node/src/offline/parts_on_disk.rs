@@ -1,5 +1,5 @@
-//! A run's newest weights where the model is split over its members: they stay on the disk, each part in the checkpoint of one
-//! that has it, and are read as they are needed.
+//! The newest weights of a run whose model is split over its members. They stay on the disk: each part is read from a
+//! checkpoint that has it when it is needed.
 
 use crate::offline::newest;
 use crate::store::parts_file::SavedParts;
@@ -17,26 +17,25 @@ use std::sync::Arc;
 pub struct PartsOnDisk {
     /// The run.
     pub manifest: Manifest,
-    /// What the first of the checkpoints says of itself.
+    /// The label of the first checkpoint.
     pub label: Label,
-    /// What was found damaged and passed over.
+    /// Checkpoints that were damaged and skipped.
     pub warnings: Vec<String>,
     parts: Parts,
     files: Vec<(PathBuf, SavedParts)>,
     places: Vec<Place>,
 }
 
-/// Where a part is.
+/// Where a part lies.
 #[derive(Clone, Copy)]
 struct Place {
     file: usize,
-    /// Of its weights, when they were compared with the part's digest.
+    /// The hash of its weights when they were compared with the part's digest.
     hash: blake3::Hash,
 }
 
 impl PartsOnDisk {
-    /// Finds the newest step after which all parts are there, in these folders of members together, and compares each part with
-    /// its digest, one after the other.
+    /// Finds the newest step of which these folders have all parts together, and compares each part with its digest.
     ///
     /// # Errors
     ///
@@ -59,7 +58,7 @@ impl PartsOnDisk {
         ))
     }
 
-    /// The parts in these checkpoints, or those that are in none.
+    /// The parts in these checkpoints, or the set of missing ones.
     fn of(dir: &RunDir, paths: Vec<PathBuf>) -> Result<Result<Self, PartSet>, CheckpointError> {
         let manifest = dir.manifest();
         let parts = Parts::of_len(manifest.layout.len);
@@ -114,7 +113,7 @@ impl PartsOnDisk {
     ///
     /// # Errors
     ///
-    /// If they cannot be read, or are not what they were when they were compared with their digests.
+    /// If they cannot be read, or have changed since they were compared with their digests.
     pub fn weights(&self, range: Range<usize>) -> Result<Vec<f32>, CheckpointError> {
         let mut weights = Vec::with_capacity(range.len());
         while weights.len() < range.len() {
@@ -147,17 +146,17 @@ impl PartsOnDisk {
         }
     }
 
-    /// What reads the weights of some elements, for whoever does not know from where.
+    /// A function that reads the weights of some elements, for callers that do not know where these are.
     pub fn reader(self: Arc<Self>) -> Weights {
         Box::new(move |range| Ok(self.weights(range)?))
     }
 
-    /// The number of each part, in order.
+    /// The numbers of all parts, in order.
     pub fn parts(&self) -> impl Iterator<Item = u16> + use<> {
         self.parts.iter()
     }
 
-    /// All weights, for who cannot do with less.
+    /// Reads all weights, for callers that need the whole model.
     ///
     /// # Errors
     ///

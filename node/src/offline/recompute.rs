@@ -1,7 +1,7 @@
-//! Replays the run in a directory from its base and compares it with what was recorded.
+//! Replays the run in a folder from its base and compares it with the recording.
 //!
-//! Rounds are compared by digest. Where a contributor's device rounds otherwise than the one that replays, digests
-//! differ from there on; then states are compared at every checkpoint that is still there.
+//! Rounds are compared by digest. If a contributor's device rounds differently from the replaying one, all later
+//! digests differ; then states are compared at every checkpoint that still exists.
 
 use crate::offline::history::{labels, present};
 use crate::offline::replay::{Asked, Replay, ReplayError};
@@ -22,17 +22,16 @@ use std::path::Path;
 /// Why a run could not be replayed.
 #[derive(Debug, thiserror::Error)]
 pub enum RecomputeError<E> {
-    /// The directory cannot be read, or the state that the ledger begins with is not there.
+    /// The folder cannot be read, or the state at the ledger's base is missing.
     #[error(transparent)]
     Directory(#[from] CheckpointError),
     /// A round cannot be recomputed.
     #[error("round {0}: {1}")]
     Round(Round, ReplayError<E>),
-    /// The ledger begins where members went on with what they alone knew.
+    /// The ledger begins at a round from which members carried on state that only they knew.
     #[error(
-        "the ledger begins after round {0}, and in this run members go on with what they alone know (rounding errors, moments \
-         of local steps, or the state before the last round): replay it from the folder of a peer that was there from the \
-         beginning"
+        "the ledger begins after round {0}, and in this run members carry on what only they know (rounding errors, or moments of \
+         local steps): replay it from the folder of a peer that was there from the beginning"
     )]
     Headless(Round),
     /// The base's checkpoint is not of the ledger's lineage.
@@ -62,7 +61,7 @@ pub fn replay(
     Ok(recompute(&dir, tolerance, round, progress)?)
 }
 
-/// A member's contribution, made on this device.
+/// Recomputes a member's contribution on this device.
 pub(crate) fn contribution(
     worker: &mut dyn Worker,
     manifest: &Manifest,
@@ -87,7 +86,7 @@ pub(crate) fn contribution(
     made.map(|made| made.gradient)
 }
 
-/// Recomputes all rounds of the present lineage, each by `compute`.
+/// Recomputes all rounds of the present lineage with `compute`.
 pub fn recompute<E>(
     dir: &RunDir,
     tolerance: f32,
@@ -164,7 +163,7 @@ mod tests {
         move |replay, record| replay.round(record, &mut contribute)
     }
 
-    /// A run whose states are made by a replay of its own records, from a base that is not round 0.
+    /// A run whose states come from a replay of its own records, with a base after round 0.
     fn recorded() -> (Scratch, RunDir) {
         let scratch = Scratch::new();
         let path = scratch.0.join("run");

@@ -1,7 +1,8 @@
-//! A run once more, in one process and without a network: each round's contributions one after the other, summed in
-//! the order of the run's plan, applied as members apply them. What comes out must have the digests that the members recorded.
+//! Replays a run in one process, without a network. It computes each round's contributions one after the other, sums
+//! them in the order of the run's plan, and applies the sum as members do. The states must have the digests that
+//! members recorded.
 //!
-//! It must not know how members agree or how pieces travel.
+//! It does not know how members agree or how pieces travel.
 
 use annulus_core::check::RecordError;
 use annulus_core::collective::{Assembly, Plan};
@@ -15,7 +16,7 @@ use annulus_core::state::{self, State};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Why a round could not be recomputed. The replay stands where it stood before the round.
+/// Why a round could not be recomputed. The replay still stands before that round.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError<E> {
     /// The record does not follow from the ledger so far.
@@ -24,15 +25,15 @@ pub enum ReplayError<E> {
     /// A contribution could not be made.
     #[error("a contribution could not be recomputed: {0}")]
     Contribution(E),
-    /// A contribution was computed from what the ledger does not have.
-    #[error("{0} has computed from what it knew before this ledger begins")]
+    /// A contribution was computed from something that the ledger does not contain.
+    #[error("{0} computed from a state that this ledger does not contain")]
     Ahead(PeerId),
-    /// A member has said that its moments of a part are others than those that follow.
-    #[error("{peer} has had other moments of part {part} than follow from the ledger")]
+    /// A member has reported another digest for the moments of a part than the replay gets.
+    #[error("the moments that {peer} reported for part {part} do not follow from the ledger")]
     Moments {
-        /// Who.
+        /// The member.
         peer: PeerId,
-        /// Of which part.
+        /// The part.
         part: u16,
     },
     /// A contribution is not as long as the parameters.
@@ -45,14 +46,14 @@ pub enum ReplayError<E> {
     },
 }
 
-/// What a member has made its contribution of.
+/// The inputs of a member's contribution.
 pub struct Asked<'a> {
     /// The parameters.
     pub params: &'a [f32],
     /// The stream positions of the samples that it counted.
     pub positions: Vec<Range<u64>>,
-    /// How it stepped, part after part of its share, and its optimizer, where it did not only sum gradients. What comes of the
-    /// last is the contribution.
+    /// In runs with local steps: the parts of its share in order, and its optimizer. The result of the last part is the
+    /// contribution.
     pub local: Option<(Vec<LocalRound>, &'a mut LocalOptimizer)>,
 }
 
@@ -62,18 +63,16 @@ pub struct Replay {
     manifest: Manifest,
     head: Head,
     state: State,
-    /// The parameters before the last round, where members compute ahead.
-    previous: Option<Vec<f32>>,
-    /// The local optimizers that go on.
+    /// The local optimizers that survive from round to round.
     moments: BTreeMap<PeerId, LocalOptimizer>,
-    /// What rounding has taken from each member's sums in the last round that changed the state, in runs with feedback.
+    /// In runs with feedback: what rounding took from each member's sums in the last round that changed the state.
     errors: BTreeMap<PeerId, Vec<f32>>,
 }
 
 impl Replay {
-    /// Starts from a head and its state. Its members are taken to have nothing of their own yet, as at the beginning.
+    /// Starts from a head and its state. Its members are assumed to carry nothing over, as at the beginning of a run.
     pub fn new(manifest: Manifest, head: Head, mut state: State) -> Self {
-        // Those that somebody keeps are among them, or the ledger does not begin at the beginning.
+        // If the ledger begins at the beginning, the parts that members keep are among them.
         let anew = head.untrained.without(&state.kept.set());
         state.kept.begin(&manifest, &anew);
         Self {
@@ -81,7 +80,6 @@ impl Replay {
             manifest,
             head,
             state,
-            previous: None,
             errors: BTreeMap::new(),
         }
     }
@@ -105,7 +103,7 @@ impl Replay {
 
     /// Recomputes a round and returns the digest of the state after it.
     ///
-    /// `contribute` returns the contribution of a member. It is not called for members that counted nothing.
+    /// `contribute` returns a member's contribution. It is not called for members that counted no samples.
     pub fn round<E>(
         &mut self,
         record: &Record,
@@ -114,8 +112,8 @@ impl Replay {
         self.head
             .check(record, &self.manifest, Scheme::Ed25519)
             .map_err(ReplayError::Record)?;
-        // Who has no part in a round is no member any more, and what it carried on is lost. A member's own word says when it
-        // begins at zero otherwise.
+        // A peer without a part in a round is no longer a member, and loses what it carried over. Members that start
+        // from zero for another reason say so.
         let authors = || record.headers.iter().map(|header| header.peer);
         let (members, len) = (record.headers.len(), self.manifest.layout.len);
         let goes_on = |peer: &PeerId| record.headers.iter().any(|h| h.peer == *peer && !h.anew);
@@ -137,11 +135,6 @@ impl Replay {
                 ))
             }
         };
-        if self.manifest.overlap && self.manifest.local.is_none() {
-            self.previous
-                .get_or_insert_default()
-                .clone_from(&self.state.params);
-        }
         if self.manifest.copies.is_some() {
             return self.kept_round(record, sums, errors);
         }
@@ -154,14 +147,15 @@ impl Replay {
         Ok(self.state.digest())
     }
 
-    /// Applies a round where members keep parts of the moments: here all are kept, and what headers say of theirs is compared.
+    /// Applies a round of a run in which members keep parts of the moments. The replay keeps all parts, and compares
+    /// them with what headers say.
     fn kept_round<E>(
         &mut self,
         record: &Record,
         sums: Option<Assembly>,
         errors: Option<Vec<Vec<f32>>>,
     ) -> Result<Digest, ReplayError<E>> {
-        // Where a device rounds otherwise the weights tell of it.
+        // If a device rounds differently, the weights already show it.
         let digest = self.state.digest();
         for header in record.headers.iter().filter(|h| h.digest == digest) {
             let keeps = &header.keeps;
@@ -207,10 +201,10 @@ impl Replay {
             let fresh = !self.moments.contains_key(&header.peer);
             let cut = self.head.cut(&allotment, member, &self.manifest);
             let unknown = || ReplayError::Ahead(header.peer);
-            let (mut params, mut parts) = (&self.state.params, None);
+            let mut parts = None;
             match (cut, header.ahead) {
                 (None, false) => {}
-                (None, true) => params = self.previous.as_ref().ok_or_else(unknown)?,
+                (None, true) => return Err(unknown()),
                 (Some(cut), false) => parts = Some(vec![LocalRound::whole(cut, fresh)]),
                 (Some(cut), true) => {
                     let lead = LocalRound::lead(cut).filter(|_| !fresh).ok_or_else(unknown)?;
@@ -219,7 +213,7 @@ impl Replay {
             }
             let new = || LocalOptimizer::new(&self.manifest);
             let asked = Asked {
-                params,
+                params: &self.state.params,
                 positions,
                 local: parts.map(|parts| (parts, self.moments.entry(header.peer).or_insert_with(new))),
             };
@@ -236,7 +230,7 @@ impl Replay {
     }
 }
 
-/// The first `weight` positions of a share: those that are in its contribution.
+/// The first `weight` positions of a share: the ones that its contribution counts.
 pub fn front(ranges: Vec<Range<u64>>, weight: u64) -> Vec<Range<u64>> {
     let mut left = weight;
     let mut taken = Vec::new();

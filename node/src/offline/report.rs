@@ -1,4 +1,4 @@
-//! What a replay found.
+//! The result of a replay.
 
 use annulus_core::id::Round;
 use std::fmt;
@@ -8,37 +8,37 @@ use std::fmt;
 pub struct Progress {
     /// The round.
     pub round: Round,
-    /// Whether it or one before has come to something else than was recorded.
+    /// Whether this round, or an earlier one, differs from the recording.
     pub differs: bool,
 }
 
-/// States compared at a checkpoint.
+/// The comparison of states at a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Compared {
     /// The checkpoint's round.
     pub round: Round,
-    /// The largest difference of a parameter, as a share of the largest parameter.
+    /// The largest difference of a parameter, relative to the largest parameter.
     pub difference: f32,
 }
 
-/// What a replay found.
+/// The result of a replay.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReplayReport {
-    /// The round that it began after.
+    /// The round after which it began.
     pub base: Round,
     /// Rounds recomputed.
     pub rounds: u64,
-    /// Rounds whose digest is the recorded one.
+    /// Rounds with the recorded digest.
     pub exact: u64,
-    /// The first round whose digest is another.
+    /// The first round with another digest.
     pub first_difference: Option<Round>,
-    /// The checkpoints from there on.
+    /// The checkpoints compared since then.
     pub compared: Vec<Compared>,
-    /// Differences up to here are put down to rounding.
+    /// Differences up to this size are taken to be rounding.
     pub tolerance: f32,
 }
 
-/// What a report comes to.
+/// The conclusion of a report.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Verdict {
     /// Every round has the recorded digest.
@@ -47,21 +47,21 @@ pub enum Verdict {
     Within(f32),
     /// A checkpoint differs by more than the tolerance; the largest difference.
     Differs(f32),
-    /// Digests differ, and no later checkpoint is there to say by how much.
+    /// Digests differ, and there is no later checkpoint to say by how much.
     Unknown,
 }
 
-/// How far a replay's parameters are from recorded ones, which may be taken part by part.
+/// The difference between recomputed and recorded parameters, which can be accumulated part by part.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Difference {
-    /// The largest difference; infinite once one is no number.
+    /// The largest difference; infinite if one is NaN.
     off: f32,
     /// The largest recorded parameter.
     largest: f32,
 }
 
 impl Difference {
-    /// Takes some more of them.
+    /// Takes in more parameters.
     pub(crate) fn take(&mut self, ours: &[f32], theirs: &[f32]) {
         for (a, b) in ours.iter().zip(theirs) {
             self.largest = self.largest.max(b.abs());
@@ -76,7 +76,7 @@ impl Difference {
         }
     }
 
-    /// As a share of the largest parameter. Not finite if a difference is not.
+    /// Relative to the largest parameter. Not finite if a difference is not.
     pub(crate) fn share(&self) -> f32 {
         match self.off / self.largest {
             _ if self.off == 0.0 => 0.0,
@@ -99,18 +99,18 @@ impl ReplayReport {
         }
     }
 
-    /// What a round, or one before, came to is something else than was recorded.
+    /// Notes that a round, or one before it, differs from the recording.
     pub(crate) fn differs(&mut self, round: Round) {
         self.first_difference.get_or_insert(round);
     }
 
-    /// A checkpoint's parameters are so far from the recomputed ones.
+    /// Notes the difference at a checkpoint.
     pub(crate) fn compare(&mut self, round: Round, difference: Difference) {
         let difference = difference.share();
         self.compared.push(Compared { round, difference });
     }
 
-    /// What it comes to.
+    /// The conclusion.
     pub fn verdict(&self) -> Verdict {
         let largest = self.compared.iter().map(|c| c.difference).reduce(f32::max);
         match (self.first_difference, largest) {

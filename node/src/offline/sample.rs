@@ -1,4 +1,4 @@
-//! What a run's model writes, by the newest checkpoint of its folder.
+//! Generates text with the newest checkpoint of a run's folder.
 
 use super::parts_on_disk::PartsOnDisk;
 use super::{note_round, warn};
@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 
-/// Goes on after a prompt. Where the model is split, as much of it as memory has room for is there at a time: `begin` is told into
-/// how many runs of steps it is cut for that, before anything is written.
+/// Continues a prompt. Of a split model it loads as many steps at a time as fit in memory. Before anything is written,
+/// `begin` is told how many times steps are loaded for a token.
 pub fn write(
     (dir, others): (&Path, &[PathBuf]),
     given: Means<'_>,

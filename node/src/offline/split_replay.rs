@@ -1,8 +1,8 @@
-//! Replays a run whose model is split over its members, in one process that has room for some of its steps: one run of steps
-//! after the other is loaded and computes all microbatches, and goes. Weights and moments, lanes and what goes from run to run
-//! lie in files without a name.
+//! Replays a run whose model is split over its members, in one process with room for only some of its steps. It loads a
+//! few steps, computes all microbatches with them, and drops them before it loads the next. Weights, moments, lanes and
+//! intermediate values lie in unnamed files.
 //!
-//! What a round has come to headers of the next tell part by part, and the checkpoints that are there.
+//! It compares each part with the digests in the headers of the next round, and with the checkpoints that exist.
 
 use crate::offline::history::{labels, present};
 use crate::offline::report::{Difference, Progress, ReplayReport};
@@ -44,8 +44,8 @@ enum Error {
     #[error("round {0}: the ledger cannot be replayed: {1}")]
     Record(Round, RecordError),
     #[error(
-        "the ledger begins after round {0}, and parts of what members held then are not in this folder: replay the run from the \
-         folder of a peer that was there from the beginning"
+        "the ledger begins after round {0}, and this folder lacks parts of the model as of then: replay the run from the folder of a \
+         peer that was there from the beginning"
     )]
     Headless(Round),
     #[error("the checkpoint of round {0} is not the one that the ledger begins with")]
@@ -54,7 +54,7 @@ enum Error {
     Room(#[from] Box<crate::participant::error::Error>),
 }
 
-/// What of this machine has failed.
+/// What failed on this machine.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
     #[error(transparent)]
@@ -74,7 +74,7 @@ pub fn replay(
     memory::keep_within(given.memory);
     let manifest = dir.manifest();
     let split = manifest.split.as_ref().expect("the model is split");
-    // Who has no room is to hear it before anything is drawn.
+    // Checks the room first, before anything is drawn.
     split::runs_to_replay(split, given.memory)?;
     let (make, drawing) = RunSetup::steps(manifest, given, factories)?;
     let on_disk = OnDisk::begin(dir, &drawing, make)?;
@@ -93,7 +93,7 @@ fn all_rounds(
     let (mut cut, mut runs) = (Vec::new(), Vec::new());
     let undone = undone(dir)?;
     let mut report = ReplayReport::new(head.round, tolerance);
-    // Nothing is shared by all but the ledger.
+    // The ledger is all that members share.
     let nothing = State::new(Vec::new(), manifest).digest();
     let labels = labels(dir)?;
     for entry in present(dir)? {
@@ -105,7 +105,7 @@ fn all_rounds(
                 digest: recorded,
             } => {
                 let round = record.round;
-                // Headers tell what parts were before the round.
+                // Headers report the parts as they were before the round.
                 let stands = !undone.iter().any(|rounds| rounds.contains(&round));
                 if stands && !on_disk.is_as_told(&record) {
                     report.differs(round - 1);
@@ -113,7 +113,7 @@ fn all_rounds(
                 let checked = head.check(&record, manifest, Scheme::Ed25519);
                 checked.map_err(|why| Error::Record(round, why))?;
                 if stands {
-                    // Each within a span, and spans may have been cut anew.
+                    // Each run of steps lies within a span, and the model may have been cut anew.
                     if cut != head.spans {
                         let split = head.split(manifest).expect("the model is split");
                         runs = split::runs_to_replay(&split, memory).map_err(Box::new)?;
@@ -144,8 +144,8 @@ fn all_rounds(
     Ok(report)
 }
 
-/// Rounds whose work was undone, since the run has gone back to one before them: up to the one that has gone back. The state
-/// is what it was before them, so there is nothing to compute.
+/// Rounds that were undone because the run went back to an earlier one: from the round after that, up to the one that
+/// went back. The state stays what it was before them, so there is nothing to compute.
 fn undone(dir: &RunDir) -> Result<Vec<RangeInclusive<Round>>, Error> {
     let manifest = dir.manifest();
     let (mut head, _) = dir.base()?;
@@ -161,22 +161,22 @@ fn undone(dir: &RunDir) -> Result<Vec<RangeInclusive<Round>>, Error> {
     Ok(undone)
 }
 
-/// What computes, and what it keeps in files.
+/// The worker, and what it keeps in files.
 struct OnDisk {
     parts: PartsFile,
-    /// Of all parts, as they are in the file.
+    /// The digests of all parts, as they are in the file.
     digests: Vec<u64>,
-    /// Numbers on their way.
+    /// Intermediate values.
     others: File,
     folder: PathBuf,
     make: Box<MakeSpan>,
-    /// Of the steps that are in memory.
+    /// The worker of the steps that are in memory.
     worker: Option<Box<dyn SpanWorker>>,
     shuffle: Shuffle,
 }
 
 impl OnDisk {
-    /// All parts as the ledger begins with them.
+    /// All parts as they are at the ledger's base.
     fn begin(dir: &RunDir, drawing: &Drawing, make: Box<MakeSpan>) -> Result<Self, Error> {
         let (manifest, folder) = (dir.manifest(), env::temp_dir());
         let (base, digest) = dir.base()?;
@@ -209,7 +209,7 @@ impl OnDisk {
         Ok(on_disk)
     }
 
-    /// Whether members say in their headers what is in the file.
+    /// Whether the digests in members' headers are those of the file.
     fn is_as_told(&self, record: &Record) -> bool {
         let mut told = record.headers.iter().flat_map(|header| {
             let kept = header.keeps.kept.iter();
@@ -266,7 +266,7 @@ impl Workshop for OnDisk {
     fn pass(&mut self, steps: Range<usize>, mut pass: Pass) -> Result<SpanDone, Failure> {
         let samples = self.shuffle.samples(&pass.positions);
         if let Some(weights) = pass.weights.take() {
-            // Those that were there go before others come.
+            // Drops the old steps before the new ones are loaded.
             self.worker = None;
             let worker = self.worker.insert((self.make)(steps)?);
             worker.load(weights)?;
@@ -280,7 +280,7 @@ impl Workshop for OnDisk {
     }
 
     fn part(&mut self, part: u16) -> Result<Moments, Failure> {
-        // No steps are needed while parts are stepped.
+        // Stepping parts needs no model.
         self.worker = None;
         Ok(self.parts.read(part)?)
     }

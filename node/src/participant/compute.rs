@@ -1,29 +1,29 @@
-//! What a device is given to do and what the protocol is told of it, whether it works on a thread or in a browser.
+//! Jobs for a device and their results for the protocol, whether the device works on a thread or in a browser.
 
 use crate::trainer::{Contribution, WorkerError};
 use annulus_core::interface::SpanDone;
 use annulus_core::{Input, Round};
 use std::time::Duration;
 
-/// Most samples that a device is tried out on: enough to even out the clock, little enough to be quick.
+/// Most samples for trying a device out: enough to even out the clock, few enough to be quick.
 pub const WARM_SAMPLES: u64 = 32;
 
-/// A pass that takes longer says enough of the device's speed.
+/// A pass that takes longer shows the device's speed well enough.
 const WARM_TIME: Duration = Duration::from_millis(300);
 
-/// What came of a job.
+/// The result of a job.
 #[derive(Debug)]
 pub enum ComputeResult {
-    /// The protocol is to be told.
+    /// An input for the protocol.
     Made(Input),
-    /// A contribution could not be made; an empty one stands for it.
+    /// A contribution could not be made; an empty one stands in for it.
     Refused(Input, WorkerError),
     /// This peer cannot go on. If the protocol waits for a contribution, an empty one ends the round.
     Failed(Option<Input>, WorkerError),
 }
 
 impl ComputeResult {
-    /// What the protocol is to be told of a contribution that took so long.
+    /// The protocol's input for a contribution that took this long.
     pub fn of(round: Round, made: Result<Contribution, WorkerError>, compute: Duration) -> Self {
         let contribution = |made: Contribution| Input::Contribution {
             round,
@@ -45,7 +45,7 @@ impl ComputeResult {
 }
 
 impl ComputeResult {
-    /// What the protocol is to be told of a pass through a span that took so long: nothing of use, if it is no number.
+    /// The protocol's input for a pass through a span that took this long; an unusable one if a value is not finite.
     pub fn of_span(done: Result<SpanDone, WorkerError>, compute: Duration) -> Self {
         let span = |done: SpanDone| Input::Span(Box::new(SpanDone { compute, ..done }));
         match done {
@@ -63,7 +63,7 @@ impl ComputeResult {
     }
 }
 
-/// Whether it is about numbers alone: the device can go on.
+/// Whether the error is only about values, so that the device can continue.
 fn is_not_finite(error: &WorkerError) -> bool {
     matches!(
         error,
@@ -71,11 +71,11 @@ fn is_not_finite(error: &WorkerError) -> bool {
     )
 }
 
-/// Tries a device out on the first of these samples, so that its speed is known and its kernels are built. `clock` tells the
-/// time since whenever.
+/// Tries a device out on the first of these samples, to measure its speed and build its kernels. `clock` returns the
+/// time since some fixed moment.
 ///
-/// The first pass builds kernels and fills caches. Then ever more samples, as long as they take no time to speak of: of a
-/// large model one sample may take seconds.
+/// The first pass builds kernels and fills caches. Then it takes more and more samples while that takes little time.
+/// For a large model one sample may take seconds.
 pub async fn warm_up(
     mut gradient: impl AsyncFnMut(Vec<f32>, &[u64]) -> Result<Contribution, WorkerError>,
     clock: impl Fn() -> Duration,
@@ -83,14 +83,14 @@ pub async fn warm_up(
     samples: u64,
 ) -> ComputeResult {
     let samples: Vec<u64> = (0..samples.min(WARM_SAMPLES)).collect();
-    // What the parameters are makes no difference to the speed.
+    // The parameters' values make no difference to the speed.
     let mut params = vec![0.0; parameters];
     let (mut count, mut first) = (1, true);
     loop {
         let start = clock();
         match gradient(params, &samples[..count]).await {
             Ok(made) => params = made.gradient,
-            // Zeros in place of the parameters may well do that.
+            // Zeros as parameters may well lead to this.
             Err(error) if is_not_finite(&error) => params = vec![0.0; parameters],
             Err(error) => return ComputeResult::Failed(None, error),
         }

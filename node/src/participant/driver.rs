@@ -1,5 +1,5 @@
-//! Does what a [`Peer`] asks for: sends, dials, and hands the rest to its owner. No policy, no clock, no
-//! runtime: the loop around it is [`host`](super::host)'s.
+//! Carries out what a [`Peer`] asks for: sends, dials, and hands the rest to its owner. It has no policy, clock or
+//! runtime; the loop around it is in [`host`](super::host).
 
 use super::heap;
 use super::trace::Trace;
@@ -13,29 +13,29 @@ use annulus_core::wire::Message;
 use annulus_core::{Contact, Digest, Exit, Input, Output, Peer, PeerId, Round, Time};
 use std::collections::VecDeque;
 
-/// What the owner of a [`Driver`] has to do.
+/// Work for the owner of a [`Driver`].
 #[derive(Debug)]
 pub enum Todo {
-    /// Make a contribution of a share and give it back as [`Input::Contribution`].
+    /// Make the contribution for a share and return it as [`Input::Contribution`].
     Compute {
         /// The round.
         round: Round,
         /// The share.
         share: Share,
     },
-    /// Compute a pass of a microbatch through a span, of these samples, and give it back as [`Input::Span`].
+    /// Compute a microbatch's pass through a span, and return it as [`Input::Span`].
     Span {
-        /// What.
+        /// The pass.
         work: Box<SpanWork>,
         /// The samples at its positions.
         samples: Vec<u64>,
     },
-    /// Read what there is on disk of this lineage, and give it back as [`Input::Restored`].
+    /// Read the parts of this lineage from the disk, and return them as [`Input::Restored`].
     Restore {
-        /// The lineage after the round that has stepped it last.
+        /// The lineage after the round that stepped them last.
         stepped: Digest,
     },
-    /// Tell the world. The peer is as it was right after the event.
+    /// Report an event. The peer is as it was right after the event.
     Event(Event),
     /// Drain the link and stop.
     Exit(Exit),
@@ -44,13 +44,13 @@ pub enum Todo {
 /// Bytes of frames so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Sent.
+    /// Bytes sent.
     pub sent: u64,
-    /// Received.
+    /// Bytes received.
     pub received: u64,
-    /// Of those sent, what this peer passed on for others that have no link to each other.
+    /// Bytes sent that this peer relayed for members without a link to each other.
     pub relayed: u64,
-    /// Of those received, the state as others had it: blocks of it, and parts of the optimizer's vectors.
+    /// Bytes received with the state of others: its blocks, and parts of the optimizer's vectors.
     pub fetched: u64,
 }
 
@@ -61,17 +61,17 @@ pub struct Driver<L> {
     shuffle: Shuffle,
     trace: Trace,
     traffic: Traffic,
-    /// Links that failed to take a frame, to be hung up.
+    /// Links that failed to take a frame and will be hung up.
     broken: Vec<PeerId>,
-    /// The lineage by which the link judges who may come in.
+    /// The lineage by which the link decides who may come in.
     judged: Option<Digest>,
-    /// Parts of the optimizer's vectors that the peer has.
+    /// How many parts of the optimizer's vectors the peer has.
     parts: usize,
     todo: VecDeque<Todo>,
 }
 
 impl<L: Link> Driver<L> {
-    /// A peer that has not been polled yet, and the link that it speaks over.
+    /// A peer that was not polled yet, and its link.
     pub fn new(peer: Peer, link: L, shuffle: Shuffle) -> Self {
         let mut driver = Self {
             trace: Trace::new(peer.me()),
@@ -103,30 +103,30 @@ impl<L: Link> Driver<L> {
         self.traffic
     }
 
-    /// The next thing for the owner to do. Until there is none, the peer is not fed.
+    /// The owner's next task. The peer gets no input until there is none.
     pub fn next_todo(&mut self) -> Option<Todo> {
         self.todo.pop_front()
     }
 
-    /// Whether the peer is in the middle of something long: let the transport have its turn, then feed
-    /// [`Input::Tick`] before anything else.
+    /// Whether the peer is in the middle of long work: let the transport run, then feed [`Input::Tick`] before anything
+    /// else.
     pub fn is_busy(&self) -> bool {
         self.peer.is_applying()
     }
 
-    /// Tells the peer where another of the run may be found.
+    /// Tells the peer the address of another peer of the run.
     pub fn know(&mut self, peer: PeerId, contact: &Contact, now: Time) {
         self.peer.know(peer, contact);
         self.handle(Input::Tick, now);
     }
 
-    /// Feeds the peer and carries out what it asks for.
+    /// Feeds the peer an input and carries out what it asks for.
     pub fn handle(&mut self, input: Input, now: Time) {
         self.peer.handle(input, now);
         self.carry_out();
     }
 
-    /// Feeds the peer what the link tells.
+    /// Feeds the peer an event of the link.
     pub fn on_link(&mut self, event: LinkEvent, now: Time) {
         self.trace.link(&event);
         let input = match event {
@@ -200,7 +200,8 @@ impl<L: Link> Driver<L> {
             self.link.judge_by(Gate::at(head));
         }
         let parts = self.peer.state().kept.set().len();
-        // Parts that others keep now, or the rounds that a newcomer has followed: much that it will not need again.
+        // The peer has dropped parts, or is done with the rounds that it followed as a newcomer: much memory that it
+        // will not need again.
         if std::mem::replace(&mut self.parts, parts) > parts || entered {
             heap::give_back();
         }
@@ -226,9 +227,9 @@ impl<L: Link> Driver<L> {
                     self.traffic.relayed += bytes as u64;
                 }
             }
-            // Its `Down` is on the way.
+            // Its `Down` will follow.
             Err(SendError::NotUp) => {}
-            // A frame that does not go leaves a gap, and a gap is a broken link.
+            // A frame that is not sent leaves a gap, so the link is broken.
             Err(SendError::Full | SendError::TooLong) => self.broken.push(to),
         }
     }

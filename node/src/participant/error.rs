@@ -1,4 +1,4 @@
-//! Why a participant could not start or go on, in words that say what to do.
+//! Why a participant could not start or continue, with advice.
 
 use crate::data::provision::FetchError;
 use crate::device::DeviceError;
@@ -20,7 +20,7 @@ use annulus_core::tickets::Barred;
 use annulus_core::{DataSource, Digest, Round};
 use std::path::PathBuf;
 
-/// Why a participant could not start or go on, in words that say what to do.
+/// Why a participant could not start or continue, with advice.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No task of that name.
@@ -28,7 +28,7 @@ pub enum Error {
     UnknownTask {
         /// The name.
         name: String,
-        /// The names that there are.
+        /// The names of all tasks.
         known: Vec<&'static str>,
     },
     /// The task could not be set up.
@@ -49,13 +49,13 @@ pub enum Error {
     /// The peer's key.
     #[error(transparent)]
     Identity(#[from] IdentityError),
-    /// `--line` is none.
+    /// The value of `--line` is invalid.
     #[error(transparent)]
     Line(#[from] NoLine),
-    /// `--listen` or `--advertise` is no address.
+    /// The value of `--listen` or `--advertise` is invalid.
     #[error("{text:?} is no address to use: {why}. Write HOST:PORT, such as 192.0.2.7:4433, or a port alone")]
     Address {
-        /// What was given.
+        /// The value.
         text: String,
         /// What is wrong with it.
         why: String,
@@ -63,7 +63,7 @@ pub enum Error {
     /// The socket.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// Not even one sample fits into the memory that may be taken.
+    /// Not even one sample fits into the allowed memory.
     #[error(
         "this run needs {:.0} MB of the GPU's memory even with one sample at a time, and --gpu-memory allows {:.0}: allow \
          more, or compute on the processor with --device cpu",
@@ -75,7 +75,7 @@ pub enum Error {
         /// Bytes that it may take.
         limit: u64,
     },
-    /// A whole model does not fit into the memory that may be taken.
+    /// The whole model does not fit into the allowed memory.
     #[error(
         "this model takes about {:.0} MB of memory, and this process can have {:.0}: the least of --memory, `ulimit -d`, the \
          limit of its container, service or job, and what is free. Split it over several machines: `annulus train --split \
@@ -144,7 +144,7 @@ pub enum Error {
         /// Bytes that may be taken.
         limit: u64,
     },
-    /// A model could not be evaluated or does not write, a few steps at a time.
+    /// A model could not be evaluated, or cannot generate text, a few steps at a time.
     #[error(transparent)]
     Inference(#[from] InferenceError),
     /// More spans than there are steps.
@@ -155,7 +155,7 @@ pub enum Error {
         /// How many steps there are.
         steps: usize,
     },
-    /// The spans are not all steps.
+    /// The spans do not cover all steps.
     #[error("split={asked} is of {} steps, and this model has {steps}", .asked.split('+').filter_map(|n| n.parse::<usize>().ok()).sum::<usize>())]
     Cut {
         /// What was asked for.
@@ -169,12 +169,12 @@ pub enum Error {
          micro_batch: leave it out"
     )]
     GpuMemoryOfSpans,
-    /// A command that needs the whole model of a run that has it nowhere.
+    /// The command needs the whole model, which nobody in this run has.
     #[error(
         "the model of this run is split over its members: its rounds cannot be computed anew by this command yet"
     )]
     Split,
-    /// It cannot keep to some cores.
+    /// The process cannot be bound to some cores.
     #[error("this system does not keep a process to some of its cores ({0}): leave --cores out")]
     Cores(std::io::Error),
     /// The system does not tell what an option needs.
@@ -182,7 +182,7 @@ pub enum Error {
         "this system does not tell {0}: leave out the option that asks for it (--hours, --only-plugged-in, --only-idle)"
     )]
     Senseless(&'static str),
-    /// Requests to end cannot be heard.
+    /// The system does not report requests to end.
     #[error("this system does not tell when a process is asked to end: {0}")]
     Requests(std::io::Error),
     /// The page's certificate.
@@ -207,7 +207,7 @@ pub enum Error {
         path = .0.display()
     )]
     NoLocks(PathBuf, std::io::Error),
-    /// The file at which peers are to meet is something else.
+    /// The meeting file is something else.
     #[error("{path} is no ticket of a run ({1}): name another file after --meet file:", path = .0.display())]
     NoMeetingFile(PathBuf, TicketError),
     /// There is no secret.
@@ -220,13 +220,13 @@ pub enum Error {
         path = .0.display()
     )]
     ShortSecret(PathBuf),
-    /// Another run is met for at the same place.
+    /// Another run uses the same meeting place.
     #[error(
         "{path} is of another run by now: name a file of its own for each run after --meet file:",
         path = .0.display()
     )]
     MeetingTaken(PathBuf),
-    /// The command is not that of the run's founder.
+    /// The command differs from that of the run's founder.
     #[error(
         "the run that meets at {path} has other settings or data than this command says: give the same command on all \
          machines, or name another file after --meet file:",
@@ -239,24 +239,24 @@ pub enum Error {
     /// A ticket cannot be made.
     #[error(transparent)]
     Chain(#[from] ChainError),
-    /// The members let this peer in no more.
+    /// The members no longer admit this peer.
     #[error(transparent)]
     Barred(Barred),
-    /// Who may not go on alone has waited for those who may.
+    /// A peer that may not go on alone has waited in vain for those that may.
     #[error(
         "no full member of the run has been there for minutes, and this peer's ticket is not for going on without one. What \
          it holds is in {dir}: `annulus resume {dir}` waits again",
         dir = .0.display()
     )]
     NoMember(PathBuf),
-    /// There is nothing by which this peer may come in again.
+    /// The folder has nothing that would admit this peer again.
     #[error(
         "the ticket in {dir} is gone, and without one no member lets this peer in: get another, and go on by \
          `annulus join TICKET --out {dir}`",
         dir = .0.display()
     )]
     NoTicket(PathBuf),
-    /// No member could be reached or none would talk.
+    /// No member could be reached, or none accepted.
     #[error(transparent)]
     Dial(#[from] DialError),
     /// The run's data is not here.
@@ -272,7 +272,7 @@ pub enum Error {
          the machine that started the run, and name it with --data"
     )]
     NotFetched {
-        /// Why not.
+        /// Why it could not be fetched.
         why: FetchError,
     },
     /// The data here is not the run's.
@@ -294,7 +294,7 @@ pub enum Error {
          of the program on all peers"
     )]
     OtherModel,
-    /// The task has no data to evaluate on.
+    /// The task has no held-out data.
     #[error("the task {0} holds no data out, so there is nothing to evaluate on")]
     NothingHeldOut(String),
     /// The task has no generator.
@@ -303,7 +303,7 @@ pub enum Error {
     /// The run directory.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
-    /// The run's state is gone.
+    /// The run's state is lost.
     #[error(
         "nobody that can be reached holds the run's state any more. If there is a checkpoint in {dir}, \
          `annulus train --resume {dir}` goes on from it; so does any other peer's",
@@ -313,7 +313,7 @@ pub enum Error {
         /// The run directory.
         dir: PathBuf,
     },
-    /// No contribution was finite.
+    /// All contributions had values that are not finite.
     #[error(
         "the training has diverged: after round {round} no member's contribution was finite{}. Nothing that was \
          committed is lost: the state is in {}. Start again with a lower lr or with clip=1",
@@ -321,11 +321,11 @@ pub enum Error {
         .dir.display()
     )]
     NotFinite {
-        /// The last round that changed anything.
+        /// The last round that changed the state.
         round: Round,
         /// The run directory.
         dir: PathBuf,
-        /// The last reason heard on this peer.
+        /// The last reason on this peer.
         why: Option<WorkerError>,
     },
 }

@@ -1,4 +1,4 @@
-//! What a peer says of itself, as the world is told it.
+//! Translates a peer's events into those of the run.
 
 use crate::events::{self, Event};
 use crate::net::link::Link;
@@ -14,17 +14,17 @@ use annulus_core::shifts::{Goal, Shift};
 use std::num::NonZeroU16;
 use std::time::Duration;
 
-/// Turns a peer's events into those of the run.
+/// Translates a peer's events.
 #[derive(Debug, Default)]
 pub struct EventTranslator {
-    /// What had gone to and fro when the last round was committed.
+    /// The traffic when the last round was committed.
     traffic: Traffic,
-    /// Percent of the state that was last told.
+    /// The last reported percentage of the state.
     synced: Option<u64>,
 }
 
 impl EventTranslator {
-    /// What there is to tell of an event that `driver` has just handed out; at most two things.
+    /// The run's events, at most two, for an event that `driver` has just handed out.
     pub fn tell<L: Link>(&mut self, event: &PeerEvent, driver: &Driver<L>) -> Vec<Event> {
         let peer = driver.peer();
         let round = peer.head().round;
@@ -58,7 +58,7 @@ impl EventTranslator {
                 vec![member(peer.to_hex(), change, reason.to_string())]
             }
             &PeerEvent::Syncing { bytes, total, round } => {
-                // A line for each percent is enough.
+                // One line per percent is enough.
                 let percent = bytes * 100 / total.max(1);
                 if self.synced.replace(percent) == Some(percent) {
                     return Vec::new();
@@ -162,7 +162,7 @@ impl EventTranslator {
     }
 }
 
-/// Which spans of a split model nobody holds who takes part.
+/// The spans of a split model that no participating member holds.
 fn lacking_spans(peer: &Peer) -> String {
     let manifest = peer.manifest();
     let here = peer.view().map_or(&[][..], |(_, members)| members);
@@ -192,7 +192,7 @@ fn lacking_spans(peer: &Peer) -> String {
     )
 }
 
-/// Numbers in order, runs of them as a range.
+/// Numbers in order, with runs written as ranges.
 pub(crate) fn ranges(numbers: &[u16]) -> String {
     let runs = numbers.chunk_by(|a, b| a + 1 == *b);
     let text = |run: &[u16]| match run {
@@ -202,7 +202,7 @@ pub(crate) fn ranges(numbers: &[u16]) -> String {
     runs.map(text).collect::<Vec<_>>().join(", ")
 }
 
-/// How spans are to be held, with why in one line.
+/// How spans will be held, and why, in one line.
 fn shift(shift: &Shift, head: &Head) -> Event {
     let why = format!(
         "that makes the slowest member's part of a round {} % shorter",

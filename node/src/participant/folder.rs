@@ -1,4 +1,4 @@
-//! A peer's folder as it is found at the start: whose it is, which run is in it, and what was kept to find that again.
+//! A peer's folder at the start: its identity, the run in it, and what helps to find that run again.
 
 use crate::net::identity::Identity;
 use crate::net::ticket::{Secret, Ticket};
@@ -11,22 +11,22 @@ use annulus_core::RunId;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Most folders that are tried for one that is not in use.
+/// Most folders that are tried to find a free one.
 const FOLDERS: usize = 1000;
 
-/// A peer's folder, which is its own until this is dropped.
+/// A peer's folder, locked until this is dropped.
 pub(crate) struct Folder {
     pub lock: Arc<RunLock>,
-    /// The peer's key, which gives it the same name after a restart.
+    /// The peer's key, which keeps its name across restarts.
     pub identity: Arc<Identity>,
-    /// What it may do in the run that it is of.
+    /// What it may do in its run.
     right: Option<Right>,
     /// The key of the run that was founded here.
     run_key: Option<Secret>,
 }
 
 impl Folder {
-    /// Takes one, and makes it if there is none.
+    /// Locks a folder, and creates it if needed.
     pub fn take(path: &Path) -> Result<Self, Error> {
         let lock = Arc::new(RunLock::take(path)?);
         let identity = Arc::new(Identity::load_or_create(&path.join("identity"))?);
@@ -38,8 +38,8 @@ impl Folder {
         })
     }
 
-    /// Takes the first of PATH, PATH-2, PATH-3 and so on in which no other process trains: so several can be told the same,
-    /// and each finds one of their folders again.
+    /// Locks the first of PATH, PATH-2, PATH-3 and so on in which no other process trains. So several peers can have
+    /// the same command, and each finds one of their folders again.
     pub fn take_free(path: &Path) -> Result<Self, Error> {
         let numbered = |number: usize| {
             let mut name = path.as_os_str().to_owned();
@@ -56,7 +56,7 @@ impl Folder {
         taken
     }
 
-    /// The same, as it is found now.
+    /// The same folder, read again.
     pub fn again(&self) -> Self {
         Self {
             lock: self.lock.clone(),
@@ -72,22 +72,22 @@ impl Folder {
         self.lock.path()
     }
 
-    /// Where the ticket is.
+    /// The path of the ticket.
     pub fn ticket_file(path: &Path) -> PathBuf {
         ticket_file(path)
     }
 
-    /// What its peer may do in this run, as far as is known here.
+    /// What the peer may do in this run, as far as the folder tells.
     pub fn right_in(&self, run: RunId) -> Option<&Right> {
         self.right.as_ref().filter(|right| right.ticket.root.run == run)
     }
 
-    /// The key of the run that was founded here, or a new one for a run that is to be.
+    /// The key of the run that was founded here, or a new one for a run that will be.
     pub fn run_key(&self) -> Secret {
         self.run_key.unwrap_or_else(Secret::generate)
     }
 
-    /// The ticket by which its peer came to a run, if it came by one.
+    /// The ticket with which the peer joined its run, if it did.
     pub fn came_by(&self) -> Option<Ticket> {
         let right = self.right.as_ref().filter(|right| right.run_key.is_none())?;
         let ticket = ticket_to(&self.known(right.ticket.root.run), &right.ticket);
@@ -99,11 +99,11 @@ impl Folder {
         Ok(RunDir::is_begun(self.path())?)
     }
 
-    /// Whether a run of this name has begun here.
+    /// Whether this run has begun here.
     ///
     /// # Errors
     ///
-    /// If it is another.
+    /// If another run has.
     pub fn holds(&self, run: RunId) -> Result<bool, Error> {
         if !self.has_run()? {
             return Ok(false);
@@ -118,19 +118,19 @@ impl Folder {
         CheckpointError::Occupied(self.path().to_path_buf()).into()
     }
 
-    /// Whom the peer knew of a run when it was last here.
+    /// The peers that were known when this peer last took part in the run.
     pub fn known(&self, run: RunId) -> Known {
         Known::load(self.path(), run)
     }
 
-    /// Keeps what the next start needs.
+    /// Saves what the next start needs.
     pub fn keep(&self, right: &Right, known: &Known) -> Result<(), CheckpointError> {
         right.keep(self.path())?;
         Ok(known.save(self.path())?)
     }
 }
 
-/// A ticket to where others were when this peer came to the run; without addresses if it founded it.
+/// A ticket with the addresses that the peer's own ticket had; without any if it founded the run.
 pub(crate) fn ticket_to(known: &Known, ticket: &Ticket) -> Ticket {
     let addresses = known.ticket_addresses.iter();
     let addrs = addresses.filter_map(|address| address.parse().ok()).collect();

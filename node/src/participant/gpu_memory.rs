@@ -1,8 +1,7 @@
-//! Keeps what a peer takes of its GPU's memory below a limit: by working on fewer samples at a time.
+//! Keeps a peer's use of GPU memory below a limit, by processing fewer samples at a time.
 //!
-//! How much a batch needs is tried out before the peer takes part, since nothing tells it: WebGPU says neither how much memory
-//! a GPU has nor how much of it is free. Counted are the buffers that this process's allocator has reserved, which drivers take
-//! something on top of.
+//! It measures the memory of batches before the peer takes part, since WebGPU reports neither the memory of a GPU nor
+//! how much of it is free. It counts the buffers that this process's allocator has reserved; drivers need some more.
 
 use crate::device::{DeviceKind, OpenDevice};
 use crate::participant::error::Error;
@@ -12,13 +11,13 @@ use annulus_core::Manifest;
 use annulus_shaders::memory::{give_back, reserved};
 use burn::tensor::Device;
 
-/// Most batches that are tried out, after one sample alone.
+/// Most batches that are tried, after one single sample.
 const TRIALS: usize = 10;
 
-/// Of one trial to the next there are at most so many times as many samples: what few take says little of what many do.
+/// From one try to the next the samples grow at most by this factor, since small batches predict large ones badly.
 const GROWTH: usize = 8;
 
-/// A limit of what this process reserves on its GPU.
+/// A limit on what this process reserves on its GPU.
 #[derive(Clone, Debug)]
 pub struct Limit {
     device: Device,
@@ -26,12 +25,12 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// Has a run's worker keep within so many bytes, together with another one that evaluates at the same time. Nothing if
-    /// they do not compute on a GPU. Computes a few batches, and says in the device's note what has come of it.
+    /// Limits a run's worker to this many bytes, together with another one that evaluates at the same time. None if
+    /// they do not use a GPU. Computes a few batches, and notes the result on the device.
     ///
     /// # Errors
     ///
-    /// If one sample at a time takes more, or the device fails.
+    /// If one sample at a time needs more, or the device fails.
     pub fn of(
         bytes: u64,
         device: &mut OpenDevice,
@@ -58,7 +57,7 @@ impl Limit {
         } as usize;
         worker.work_on_at_most(0);
         if manifest.local.is_some() {
-            // What it keeps there between local steps counts too.
+            // Memory that stays there between local steps counts too.
             let _ = worker.stepper(&manifest.optimizer);
         }
         let need = |samples: usize| {
@@ -81,14 +80,15 @@ impl Limit {
         Ok(Some(limit))
     }
 
-    /// Has the allocator give back what is not in use, if it holds more: shares of other sizes leave buffers of other sizes.
+    /// Makes the allocator release unused memory if it holds more than the limit. Shares of another size leave buffers
+    /// of another size behind.
     pub fn keep(&self) {
         if reserved(&self.device).is_some_and(|held| held > self.bytes) {
             give_back(&self.device);
         }
     }
 
-    /// Bytes that are reserved after something was computed: numbers that are not finite take no less room.
+    /// Bytes reserved after a computation. Values that are not finite take as much memory as others.
     fn held_after(&self, compute: impl FnOnce() -> Result<(), WorkerError>) -> Result<u64, WorkerError> {
         give_back(&self.device);
         match compute() {
@@ -107,8 +107,8 @@ fn add(note: &mut Option<String>, more: String) {
     });
 }
 
-/// How many samples fit at a time, at most so many, where `need` tries out what a number of them takes: at first one, then
-/// two, and then as many as follows from those, so that trials hardly take more than the limit. Else what one takes.
+/// How many samples fit at a time, at most `most`. `need` tries a number of samples: first one, then two, and then as
+/// many as these predict, so that tries hardly exceed the limit. On an error, the memory of one sample.
 fn fitting<E>(
     limit: u64,
     most: usize,
@@ -129,7 +129,8 @@ fn fitting<E>(
             true => too_many = next,
             false => (fits, takes) = (next, tried),
         }
-        // An allocator reserves in steps: where it took no more, there may be room for some, and may not for many.
+        // An allocator reserves in steps: where it reserved no more, there may be room for a few more samples but not
+        // for many.
         let room = (limit - takes).checked_div(each).unwrap_or(u64::MAX);
         let most_more = (GROWTH - 1) * fits;
         let more = usize::try_from(room).map_or(most_more, |room| room.min(most_more));
@@ -142,7 +143,7 @@ fn fitting<E>(
 mod tests {
     use super::*;
 
-    /// What is found for a need, and the largest that was tried.
+    /// The result for a need, and the largest number that was tried.
     fn found(limit: u64, most: usize, need: impl Fn(usize) -> u64) -> (Result<usize, u64>, usize) {
         let mut largest = 0;
         let fitting = fitting(limit, most, |samples| {
@@ -165,7 +166,7 @@ mod tests {
         let (fits, largest) = found(1500, 1000, steps);
         assert_eq!(fits, Ok(32));
         assert!(largest < 100, "{largest}");
-        // What the first two take says nothing of the third.
+        // The first two tries say nothing about the third.
         let late = |samples: usize| 100 + samples.saturating_sub(8) as u64 * 50;
         let (fits, _) = found(310, 1 << 20, late);
         assert!(fits.is_ok_and(|fits| late(fits) <= 310), "{fits:?}");

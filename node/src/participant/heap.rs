@@ -1,23 +1,23 @@
-//! Memory that is free and that the process has still.
+//! Returns free memory to the system.
 
-/// Has the allocator give the system all that is free, in the middle of what it holds too. GNU's keeps what lies between blocks
-/// in use, and blocks that are as long as those that come and go with every round it does not ask the system for one by one: so
-/// who has once held much would hold it for good. It takes some milliseconds, so it is for when much was given up at once.
+/// Makes the allocator return all free memory, also from the middle of the heap. GNU's allocator keeps free memory
+/// between used blocks, and takes blocks of the size that come and go each round from the heap, so a process that once
+/// needed much memory would keep it. This takes some milliseconds, so use it when much memory was freed at once.
 pub(crate) fn give_back() {
     #[cfg(all(feature = "native", target_os = "linux", target_env = "gnu"))]
-    // SAFETY: the allocator itself does it, under its own locks; no block in use is touched.
+    // SAFETY: the allocator does this itself under its own locks, and touches no block in use.
     unsafe {
         libc::malloc_trim(0);
     }
 }
 
-/// From here on has the allocator ask the system for each block of a megabyte or more by itself, and give it back as soon as it is
-/// free, and keep no more than two heaps. That costs time, so it is for processes whose memory is limited. To be called before
-/// there are other threads.
+/// Makes the allocator request each block of a megabyte or more from the system and return it as soon as it is free,
+/// and use at most two heaps. That costs time, so it is for processes with limited memory. Call it before there are
+/// other threads.
 #[cfg(feature = "native")]
 pub(crate) fn keep_small() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    // SAFETY: it sets two numbers of the allocator, while no other thread is there to use it.
+    // SAFETY: it sets two numbers of the allocator while no other thread uses it.
     unsafe {
         libc::mallopt(libc::M_MMAP_THRESHOLD, 1 << 20);
         libc::mallopt(libc::M_ARENA_MAX, 2);
@@ -29,7 +29,8 @@ mod tests {
     use super::*;
     use crate::bench::process::memory;
 
-    /// Bytes that go back of seven eighths of 240 MB, given up all over the heap; less what other tests take meanwhile.
+    /// Bytes that are returned of seven eighths of 240 MB that were freed all over the heap, less what other tests use
+    /// meanwhile.
     fn given_back() -> u64 {
         let block = |_| vec![1u8; 60_000];
         let mut blocks: Vec<Vec<u8>> = (0..4000).map(block).collect();

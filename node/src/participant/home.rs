@@ -1,4 +1,4 @@
-//! Where a peer can be reached: its socket, its page, and what it says of both.
+//! Where a peer can be reached: its socket, its page, and the addresses of both.
 
 use crate::data::cache::{self, Place};
 use crate::data::serve::ServedData;
@@ -35,18 +35,18 @@ pub(crate) struct Home {
     link: QuicLink,
     served: ServedData,
     pub settings: Settings,
-    /// For the page, if one is wanted and the port is free.
+    /// The listener of the page, if one is wanted and the port is free.
     page: Option<TcpListener>,
-    /// What is not as it was wanted.
+    /// What differs from the request.
     warnings: Vec<String>,
-    /// Where those come in who have a code, and what happens there.
+    /// Admits peers with a code, and reports about it.
     pub door: Option<(Arc<Door>, UnboundedReceiver<News>)>,
 }
 
-/// Other ports are tried so many times where any will do and one is taken for TCP.
+/// How many other ports are tried if any will do and one is taken for TCP.
 const OTHER_PORTS: usize = 8;
 
-/// Opens the sockets: where any port will do at the one that others know this peer by, if it had one before.
+/// Opens the sockets. If any port will do, prefers the one by which others know this peer.
 pub(crate) async fn listen(
     identity: &Identity,
     local: &Local,
@@ -63,7 +63,7 @@ pub(crate) async fn listen(
         resolve(text)?;
     }
     if let (Some(path), Some(folder)) = (&local.data, cache::folder()) {
-        // For the next one on this machine who asks for it. If that fails, it is fetched or named again.
+        // For the next peer on this machine that needs the data. If this fails, it is fetched or named again.
         let _ = Place::new(folder, manifest.data).note(path);
     }
     let config = QuicConfig::new(manifest.root(), right.invitation(), manifest.encode().into());
@@ -126,7 +126,7 @@ pub(crate) async fn listen(
         }
     };
     link.roam(local.advertise.clone(), local.map_port).await;
-    // A clock before 1970 only makes that a peer may be deaf for a while to what others pass on for this one.
+    // With a clock before 1970, this peer may miss relayed frames for a while.
     let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let mut settings = Settings {
         started: started.as_micros() as u64,
@@ -148,7 +148,7 @@ pub(crate) async fn listen(
     })
 }
 
-/// Why browsers' tabs can take no part in a run, if they cannot.
+/// Why browsers' tabs cannot take part in a run, if they cannot.
 fn not_for_tabs(manifest: &Manifest) -> Option<String> {
     let spans = manifest.split.as_ref().map(|split| split.spans.len());
     spans.filter(|spans| *spans < 3).map(|_| {
@@ -164,17 +164,17 @@ impl Home {
         self.link.local_addr().port()
     }
 
-    /// Where a model is split: the weights that it begins with.
+    /// Sets the initial weights of a split model.
     pub fn begin_with(&mut self, initial: Option<Initial>) {
         self.settings.initial = initial;
     }
 
-    /// Where it can be dialled, as a ticket holds it.
+    /// The addresses for a ticket.
     pub fn dialable(&self) -> Vec<SocketAddr> {
         dialable(&self.settings.contact)
     }
 
-    /// Serves the page and tells the first event.
+    /// Serves the page and reports the first event.
     pub fn open(
         self,
         local: &Local,
@@ -274,7 +274,7 @@ fn resolve(text: &str) -> Result<SocketAddr, Error> {
         .ok_or_else(|| error("the name has no address".into()))
 }
 
-/// A contact's addresses as a ticket holds them.
+/// A contact's addresses for a ticket.
 pub(crate) fn dialable(contact: &Contact) -> Vec<SocketAddr> {
     addresses(&contact.0)
         .filter_map(|text| text.to_socket_addrs().ok()?.next())

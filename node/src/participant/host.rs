@@ -1,5 +1,5 @@
-//! The loop of every participant, native, in a tab or of a benchmark: feeds the driver and does what it asks for. What a
-//! host is differs; when it has its turn does not.
+//! The event loop of every participant: native, in a tab, or in a benchmark. It feeds the driver and carries out what
+//! it asks for. Hosts differ, but the order of turns does not.
 
 use super::driver::{Driver, Todo};
 use crate::net::link::{Link, LinkEvent, next_event};
@@ -12,66 +12,66 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-/// What a participant runs on: a clock, a device, somebody to tell, and what comes from beside the link. Neither it nor its
-/// futures need be [`Send`]: a browser's are not.
+/// The environment of a participant: a clock, a device, a listener, and events beside those of the link. Neither it nor
+/// its futures need be [`Send`]: a browser's are not.
 pub trait Host {
     /// How it reaches others.
     type Link: Link;
-    /// What happens beside the link: a command, a contribution, a file that was written.
+    /// Events beside those of the link: a command, a contribution, a written file.
     type Happening;
 
-    /// The time, on a clock that never goes back.
+    /// The time of a monotonic clock.
     fn now(&self) -> Time;
 
-    /// Waits for so long, at least.
+    /// Waits at least this long.
     fn sleep(duration: Duration) -> impl Future<Output = ()>;
 
-    /// Lets the thread's other tasks have their turn, before each turn of the loop: at once if the peer is in the middle of
-    /// something long, else where frames that keep coming would leave them none.
+    /// Lets the thread's other tasks run, before each turn of the loop: immediately if the peer is in the middle of
+    /// long work, else if incoming frames would leave them no time.
     fn give_way(&mut self, busy: bool) -> impl Future<Output = ()>;
 
-    /// The next happening. Dropping the future loses none.
+    /// The next event. Dropping the future loses none.
     fn next(&mut self) -> impl Future<Output = Self::Happening>;
 
-    /// Something happened: what it means for the peer, or that the loop is to end at once.
+    /// Translates an event for the peer, or ends the loop at once.
     fn on_happening(
         &mut self,
         happening: Self::Happening,
         driver: &mut Driver<Self::Link>,
     ) -> ControlFlow<Exit>;
 
-    /// Starts to make a contribution, as [`Todo::Compute`] says. It comes back as a happening.
+    /// Starts to make a contribution, as [`Todo::Compute`] says. The result comes as an event.
     fn compute(&mut self, round: Round, share: Share);
 
-    /// Starts to compute a pass through a span, as [`Todo::Span`] says. It comes back as a happening.
+    /// Starts a pass through a span, as [`Todo::Span`] says. The result comes as an event.
     fn compute_span(&mut self, work: Box<SpanWork>, samples: Vec<u64>);
 
-    /// Starts to read from the disk what is there of a lineage, as [`Todo::Restore`] says. It comes back as a happening. Who has
-    /// told the peer of nothing is not asked.
+    /// Starts to read a lineage's parts from the disk, as [`Todo::Restore`] says. The result comes as an event. Only
+    /// called if the peer was told that there are some.
     fn restore(&mut self, _stepped: Digest) {}
 
-    /// Tells the world. The peer is as it was right after the event.
+    /// Reports an event. The peer is as it was right after the event.
     fn tell(&mut self, event: Event, driver: &Driver<Self::Link>);
 
-    /// The link has something for the driver.
+    /// The link has an event for the driver.
     fn on_link(&mut self, event: LinkEvent, driver: &mut Driver<Self::Link>) {
         driver.on_link(event, self.now());
     }
 
-    /// Feeds the driver.
+    /// Feeds the driver an input.
     fn feed(&mut self, input: Input, driver: &mut Driver<Self::Link>) {
         driver.handle(input, self.now());
     }
 }
 
-/// What the loop waits for.
+/// What the loop has waited for.
 enum Turn<H> {
     Host(H),
     Link(Option<LinkEvent>),
     Time,
 }
 
-/// Lets a peer take part until it is done, or its host wants no more, or its link has stopped for good.
+/// Lets a peer take part until it is done, its host ends it, or its link has stopped for good.
 pub async fn run<H: Host>(host: &mut H, driver: &mut Driver<H::Link>) -> Exit {
     loop {
         while let Some(todo) = driver.next_todo() {
@@ -91,7 +91,7 @@ pub async fn run<H: Host>(host: &mut H, driver: &mut Driver<H::Link>) -> Exit {
         }
         let wake = driver.peer().wake_at().unwrap_or(Time(u64::MAX / 2));
         let now = host.now();
-        // Before anything else, or frames that keep coming would keep it from being seen.
+        // Before anything else, or a stream of frames would delay it.
         if wake <= now {
             host.feed(Input::Tick, driver);
             continue;
@@ -109,10 +109,10 @@ pub async fn run<H: Host>(host: &mut H, driver: &mut Driver<H::Link>) -> Exit {
     }
 }
 
-/// Timers need not know of a longer one.
+/// Timers need not support longer times.
 const LONGEST_SLEEP: Duration = Duration::from_secs(3600);
 
-/// Waits for whatever comes first; of what is there at once, the host's goes before the link's, which may never end.
+/// Waits for the first event. If both are ready, the host's goes before the link's, which may never end.
 async fn next<H: Host>(host: &mut H, link: &mut H::Link, wait: Duration) -> Turn<H::Happening> {
     let mut happening = pin!(host.next());
     let mut event = pin!(next_event(link));

@@ -1,7 +1,7 @@
-//! The weights that a run begins with, where no peer has room for all of them: drawn once, and kept in a file without a name.
+//! The initial weights of a run in which no peer has room for all of them: drawn once, and kept in an unnamed file.
 //!
-//! They are drawn one after the other, each tensor whole, so whoever wants some has to draw all that come before. On the disk
-//! they are at hand when the protocol asks for some, which must not keep it from its peers.
+//! Weights are drawn one tensor after the other, so to get some of them all earlier ones must be drawn. With the file
+//! they are available at once when the protocol asks, without delaying its peers.
 
 use crate::store::files::{At, FileError};
 use crate::task_factory::Drawing;
@@ -12,14 +12,14 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Mutex;
 
-/// Draws all weights of a run with this seed into a file in a folder, which goes when it is needed no more.
+/// Draws all weights of a run with this seed into a file in a folder, which disappears when it is no longer needed.
 ///
 /// # Errors
 ///
-/// If there is no room on the disk.
+/// If the disk is full.
 pub fn drawn(folder: &Path, drawing: &Drawing, seed: u64) -> Result<Initial, FileError> {
     on_disk(folder, |take| {
-        // Whoever has a drawing has drawn before, when the model's steps were found out.
+        // Cannot fail: the model was drawn before, to find its steps.
         let _ = drawing(seed, &mut |_, read| {
             // The data were just converted to this type.
             take(read().as_slice::<f32>().expect("f32 data"));
@@ -27,7 +27,7 @@ pub fn drawn(folder: &Path, drawing: &Drawing, seed: u64) -> Result<Initial, Fil
     })
 }
 
-/// The initial weights that `draw` gives in order, in a file, to be taken piece by piece.
+/// The initial weights that `draw` gives in order, in a file, to be read piece by piece.
 fn on_disk(folder: &Path, draw: impl FnOnce(&mut dyn FnMut(&[f32]))) -> Result<Initial, FileError> {
     let mut file = BufWriter::new(tempfile::tempfile_in(folder).at(folder)?);
     let mut written = Ok(());
@@ -42,7 +42,7 @@ fn on_disk(folder: &Path, draw: impl FnOnce(&mut dyn FnMut(&[f32]))) -> Result<I
     Ok(Initial::new(move |ranges| {
         let file = &mut *file.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let values: io::Result<Vec<_>> = ranges.iter().map(|range| read(file, range)).collect();
-        // What was just written there cannot be read: nothing that is on this disk can be relied on.
+        // If the file cannot be read right after it was written, nothing on this disk is reliable.
         let fails = |error: io::Error| panic!("the disk of {} fails: {error}", path.display());
         values.unwrap_or_else(fails)
     }))

@@ -1,21 +1,21 @@
-//! How much of its machine a participant takes: a part of the device's time, and some of the cores.
+//! Limits a participant's share of its machine: of the device's time, and of the cores.
 
 use std::time::{Duration, Instant};
 
-/// Has a device rest after it has worked, so that it computes for no more than a part of the time.
+/// Makes a device rest, so that it computes only a part of the time.
 ///
-/// It rests before the next job and not after the last one: what a job is made of the others wait for, and while its round's
-/// sums travel there is time to rest that costs nobody anything.
+/// It rests before a job, not after one: others wait for the result of a job, while a rest during the exchange costs
+/// nobody anything.
 #[derive(Debug)]
 pub struct Pace {
     power: f64,
     rested_at: Option<Instant>,
-    /// What the process had taken of each core when the device had worked last.
+    /// The processor time per core when the device had last worked.
     processor: Option<Duration>,
 }
 
 impl Pace {
-    /// A device that may compute for so much of the time, of 1.
+    /// A device that may compute for this fraction of the time.
     pub fn new(power: f64) -> Self {
         Self {
             power,
@@ -24,15 +24,15 @@ impl Pace {
         }
     }
 
-    /// How long there is to rest at a time.
+    /// How long to rest now.
     pub fn rest(&self, now: Instant) -> Duration {
         self.rested_at
             .map_or(Duration::ZERO, |at| at.saturating_duration_since(now))
     }
 
-    /// The device has worked from one time to another, at the end of which the process has taken so much of each core that it
-    /// may use: asked only where it matters, since to know it takes a dozen calls to the system. What it has taken beside the
-    /// device's work, for the protocol, is paid for with rest as well.
+    /// The device has worked between two times. `processor` returns the processor time per core at the end; it is
+    /// called only if it matters, since it costs a dozen system calls. Time beyond the device's work, for the protocol,
+    /// is paid for with rest too.
     pub fn worked(&mut self, began: Instant, ended: Instant, processor: impl FnOnce() -> Duration) {
         if self.power == 1.0 {
             return;
@@ -45,13 +45,13 @@ impl Pace {
         self.rested_at = Some(ended + rest);
     }
 
-    /// What a speed that was measured without rest comes to.
+    /// The effective value of a speed that was measured without rest.
     pub fn speed(&self, speed: u64) -> u64 {
         (speed as f64 * self.power) as u64
     }
 }
 
-/// What this process has taken of each core that it may use; nothing where the system does not say.
+/// This process's time per core that it may use; zero if the system does not report it.
 pub fn processor_time() -> Duration {
     #[cfg(unix)]
     {
@@ -59,7 +59,7 @@ pub fn processor_time() -> Duration {
             tv_sec: 0,
             tv_nsec: 0,
         };
-        // SAFETY: writes one `timespec`, which is there.
+        // SAFETY: writes one `timespec` that exists.
         if unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) } == 0 {
             let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
             return Duration::new(time.tv_sec as u64, time.tv_nsec as u32) / cores as u32;
@@ -68,7 +68,7 @@ pub fn processor_time() -> Duration {
     Duration::ZERO
 }
 
-/// Keeps this thread, and those that it starts, to so many of the cores that it may use.
+/// Binds this thread, and those that it starts, to this many of its cores.
 ///
 /// # Errors
 ///
@@ -76,7 +76,7 @@ pub fn processor_time() -> Duration {
 #[cfg(target_os = "linux")]
 pub fn keep_to_cores(count: usize) -> std::io::Result<()> {
     let size = size_of::<libc::cpu_set_t>();
-    // SAFETY: a set of cores is plain bits, of which all may be 0; the calls read and write no more than one set.
+    // SAFETY: a set of cores is plain bits, all of which may be 0. The calls read and write at most one set.
     unsafe {
         let mut may: libc::cpu_set_t = std::mem::zeroed();
         if libc::sched_getaffinity(0, size, &mut may) != 0 {
@@ -93,20 +93,20 @@ pub fn keep_to_cores(count: usize) -> std::io::Result<()> {
     }
 }
 
-/// Where the system has no such thing.
+/// The system does not support it.
 #[cfg(not(target_os = "linux"))]
 pub fn keep_to_cores(_count: usize) -> std::io::Result<()> {
     Err(std::io::ErrorKind::Unsupported.into())
 }
 
-/// Has this thread, and those that it starts, stand back behind other processes. Where the system refuses, it does not.
+/// Lowers the priority of this thread, and of those that it starts. Does nothing if the system refuses.
 #[cfg(target_os = "linux")]
 pub fn be_nice(niceness: u8) {
-    // SAFETY: sets a number of this thread, which is what 0 means on Linux; there is nothing to read or write.
+    // SAFETY: sets a number of this thread, which 0 stands for on Linux. Nothing is read or written.
     let _ = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, niceness.into()) };
 }
 
-/// Where niceness is the whole process's, which others wait for.
+/// Here niceness would affect the whole process, which others wait for.
 #[cfg(not(target_os = "linux"))]
 pub fn be_nice(_niceness: u8) {}
 
@@ -123,11 +123,11 @@ mod tests {
         let taken = Duration::from_secs;
         pace.worked(begin, at(1), || taken(1));
         assert_eq!(pace.rest(at(1)), Duration::from_secs(3));
-        // What it waits for others is rest as well.
+        // Waiting for others counts as rest.
         assert_eq!(pace.rest(at(3)), Duration::from_secs(1));
         assert_eq!(pace.rest(at(9)), Duration::ZERO);
         assert_eq!(pace.speed(1000), 250);
-        // A second of work, and one and a half of the protocol's.
+        // A second of work, and one and a half for the protocol.
         pace.worked(at(9), at(10), || taken(1) + Duration::from_millis(2500));
         assert_eq!(pace.rest(at(10)), Duration::from_secs(9));
         let mut all = Pace::new(1.0);
@@ -149,7 +149,7 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn only_what_computes_stands_back() {
-        // SAFETY: asks for a number of this thread.
+        // SAFETY: reads a number of this thread.
         let niceness = || unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
         let before = niceness();
         let nice = std::thread::spawn(move || {

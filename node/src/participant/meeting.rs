@@ -1,9 +1,9 @@
-//! Where the peers of a run meet without a person who hands tickets on: a file that all of them see, or names.
+//! Lets the peers of a run meet without a person who hands out tickets: by a file that all of them see, or by names.
 //!
-//! The file is a ticket, which members keep fresh: who finds none founds the run and writes it. A lock beside it picks the
-//! founder. Where there are only names nothing can pick one; but all have the same secret, of which the run's key is made, and
-//! so the same run: whoever finds nobody begins with it, and those who have both begun become one when they meet. It must not
-//! know how a peer takes part.
+//! The file holds a ticket that members keep fresh. A peer that finds none founds the run and writes it; a lock beside
+//! the file picks the founder. With names nothing can pick one. But all peers have the same secret, from which the
+//! run's key is made, and so the same run: a peer that finds nobody begins it, and two that have both begun merge when
+//! they meet. This module does not know how a peer takes part.
 
 use crate::net::ticket::{Secret, Ticket};
 use crate::open;
@@ -16,8 +16,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tokio::net::lookup_host;
 
-/// Between two tries to get hold of the file. Others hold it for as long as it takes to read it; the founder for as long as
-/// it takes to open its sockets.
+/// Time between two tries to lock the file. Others hold it while they read it, and the founder while it opens its
+/// sockets.
 const TRY_AGAIN: Duration = Duration::from_millis(50);
 
 /// Longest file that is read: no ticket is longer.
@@ -26,7 +26,7 @@ const LIMIT: usize = 4096;
 /// Where peers meet.
 #[derive(Clone, Debug)]
 pub(crate) enum Place {
-    /// At a file.
+    /// By a file.
     File(MeetingFile),
     /// At the addresses of these names, each with a port.
     Names(Vec<String>),
@@ -95,10 +95,10 @@ pub(crate) fn is_here(address: &SocketAddr) -> bool {
     UdpSocket::bind((address.ip(), 0)).is_ok()
 }
 
-/// Shortest secret: fewer bytes can be guessed.
+/// Shortest secret: shorter ones can be guessed.
 const SHORTEST_SECRET: usize = 16;
 
-/// The key of the run that is met for with the secret in a file.
+/// The run's key, made from the secret in a file.
 pub(crate) fn key_of_secret(path: &Path) -> Result<Secret, Error> {
     let bytes = read_named(path, LIMIT).map_err(Error::File)?;
     let secret = bytes.trim_ascii();
@@ -111,18 +111,18 @@ pub(crate) fn key_of_secret(path: &Path) -> Result<Secret, Error> {
     }
 }
 
-/// A file at which peers meet.
+/// A file by which peers meet.
 #[derive(Clone, Debug)]
 pub(crate) struct MeetingFile(PathBuf);
 
-/// The right to write it, until this is dropped or the process ends, however it does.
+/// The right to write it, until this is dropped or the process ends in any way.
 pub(crate) struct Held {
     file: MeetingFile,
     lock: File,
 }
 
 impl MeetingFile {
-    /// The one of this name, whether or not anybody has been there.
+    /// The file at this path, whether or not it exists.
     pub fn new(path: &Path) -> Self {
         Self(path.to_path_buf())
     }
@@ -132,7 +132,7 @@ impl MeetingFile {
         &self.0
     }
 
-    /// Gets hold of it, once nobody else has.
+    /// Locks it, once nobody else does.
     pub async fn hold(&self) -> Result<Held, Error> {
         loop {
             match self.try_hold()? {
@@ -158,11 +158,11 @@ impl MeetingFile {
         }
     }
 
-    /// The ticket in it, if anybody has founded the run.
+    /// The ticket in it, if the run was founded.
     ///
     /// # Errors
     ///
-    /// If it holds something else.
+    /// If it has something else.
     pub fn ticket(&self) -> Result<Option<Ticket>, Error> {
         let bytes = match read_named(&self.0, LIMIT) {
             Err(FileError::Missing(_)) => return Ok(None),
@@ -175,7 +175,7 @@ impl MeetingFile {
         Ok(Some(ticket))
     }
 
-    /// Where the result of a run is, on the machine of whoever finished it, if it is finished.
+    /// If the run is finished: the path of its result, on the machine of the peer that finished it.
     pub fn finished(&self, run: RunId) -> Option<String> {
         let bytes = read_limited(&self.beside(".finished"), LIMIT).ok()?;
         let text = String::from_utf8_lossy(&bytes);
@@ -191,12 +191,11 @@ impl MeetingFile {
 }
 
 impl Held {
-    /// Puts the addresses of a member that is here first, before those of others that were. Who has not been here for the
-    /// longest is forgotten.
+    /// Puts the addresses of a present member before those of others. Drops the oldest ones.
     ///
     /// # Errors
     ///
-    /// If it cannot be written, or is another run's meanwhile.
+    /// If it cannot be written, or belongs to another run meanwhile.
     pub fn keep_fresh(&self, ours: &Ticket) -> Result<(), Error> {
         let mut fresh = Ticket {
             addrs: for_others(&ours.addrs),
@@ -217,7 +216,7 @@ impl Held {
         write_private(&self.file.0, format!("{fresh}\n").as_bytes()).map_err(Error::File)
     }
 
-    /// Says that a run is finished: nobody need come any more.
+    /// Notes that a run is finished, so that nobody joins any more.
     pub fn finish(&self, run: RunId, result: &Path) -> Result<(), FileError> {
         let text = format!("{} {}\n", run.to_hex(), result.display());
         write_private(&self.file.beside(".finished"), text.as_bytes())
@@ -230,7 +229,7 @@ impl Drop for Held {
     }
 }
 
-/// Of a peer's addresses those that mean something to other machines too, if it has any such.
+/// A peer's addresses that are useful to other machines, if it has any.
 fn for_others(addresses: &[SocketAddr]) -> Vec<SocketAddr> {
     let mut far: Vec<_> = addresses.to_vec();
     far.retain(|address| !address.ip().is_loopback());

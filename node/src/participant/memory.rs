@@ -1,4 +1,4 @@
-//! How much memory this process may take, and how much a run takes of it.
+//! The memory that this process may use, and the memory that a run needs.
 
 use super::room::BASE;
 use super::{cgroup, heap};
@@ -22,7 +22,7 @@ pub fn is_tight(given: Option<u64>) -> bool {
     limit(given).is_some_and(|limit| limit < TIGHT)
 }
 
-/// The smaller of the two limits that stand against memory, as Linux tells them.
+/// The smaller of the two memory limits that Linux reports.
 fn of_limits(text: &str) -> Option<u64> {
     let soft = |name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(name))?;
@@ -74,7 +74,7 @@ pub fn keep_within(given: Option<u64>) {
     }
 }
 
-/// Memory for a model that is evaluated or writes.
+/// Memory for evaluating a model or generating text with it.
 pub fn space(given: Option<u64>) -> Space {
     Space {
         limit: limit(given),
@@ -83,8 +83,8 @@ pub fn space(given: Option<u64>) -> Space {
     }
 }
 
-/// Bytes that a process takes which trains a whole model of so many parameters: weights, moments, gradients on the device and
-/// on their way, what is finished of the round and of the last one. Measured: 26 bytes a parameter with Adam.
+/// Bytes of a process that trains a whole model of this many parameters: weights, moments, gradients on the device and
+/// in flight, finished pieces of this round and of the last one. Measured: 26 bytes per parameter with Adam.
 pub fn of_whole(parameters: u64, optimizer: &Optimizer, moments: Moments) -> u64 {
     let rest = 18 * parameters;
     BASE + rest + optimizer.slots() as u64 * moments.bytes(parameters)

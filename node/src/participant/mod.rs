@@ -1,5 +1,5 @@
-//! A participant at work. [`driver`] does what the protocol asks for, [`host`] is the loop around it and what it runs on,
-//! [`compute`] what a device is given to do. Natively `start` puts a participant together and `native` is its host.
+//! A participant in a run. [`driver`] carries out what the protocol asks for, [`host`] is the loop around it, and
+//! [`compute`] defines the jobs of a device. Natively `start` assembles a participant and `native` is its host.
 
 pub mod compute;
 pub mod driver;

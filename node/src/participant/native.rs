@@ -1,4 +1,5 @@
-//! A native participant at work: what happens beside its link, and what its commits mean for disk, device and user.
+//! The host of a native participant: events beside those of the link, and the effects of commits on disk, device and
+//! user.
 
 use crate::data::provision::Source;
 use crate::events::{Event, Sink};
@@ -46,7 +47,7 @@ use nearby::Nearby;
 use restoring::{Disk, Restored};
 use working::Working;
 
-/// Between two looks at what was left in the folder.
+/// How often the folder is checked for new files.
 const LOOK_AT_FOLDER: Duration = Duration::from_secs(1);
 
 /// How long frames that were sent may still travel when a peer goes.
@@ -55,13 +56,13 @@ const DRAIN: Duration = Duration::from_secs(3);
 /// How a participant's part in a run ended, if nothing failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// The run is finished.
+    /// The run is complete.
     Finished,
-    /// It was asked to leave before.
+    /// It was asked to leave earlier.
     Left,
 }
 
-/// A participant at work.
+/// A participant that is ready to run.
 pub(crate) struct Participant<'a> {
     driver: Driver<QuicLink>,
     host: NativeHost<'a>,
@@ -159,7 +160,7 @@ impl<'a> Participant<'a> {
             .warm(self.driver.peer().manifest().samples.get());
     }
 
-    /// This peer's ledger goes on from its present head.
+    /// This peer's ledger continues from its present head.
     pub fn resume_record(&mut self) {
         self.host.recorded = Some(end(self.driver.peer()));
         self.host.disk.look();
@@ -171,7 +172,7 @@ impl<'a> Participant<'a> {
         self.host.begin_record(self.driver.peer());
     }
 
-    /// Takes part until the run ends or this peer is asked to leave it. Nothing if it only stands aside.
+    /// Takes part until the run ends or this peer is asked to leave. None if it only stands aside.
     pub async fn run(mut self) -> Result<Option<Ending>, Error> {
         let exit = host::run(&mut self.host, &mut self.driver).await;
         self.host.leave_nearby().await;
@@ -215,7 +216,7 @@ impl<'a> Participant<'a> {
     }
 }
 
-/// What a native participant runs on: a disk, threads that compute, and a user at a terminal.
+/// The environment of a native participant: a disk, compute threads, and a user at a terminal.
 struct NativeHost<'a> {
     workers: Workers,
     results: UnboundedReceiver<WorkerResult>,
@@ -223,33 +224,33 @@ struct NativeHost<'a> {
     working: Working,
     checkpoint_writer: CheckpointWriter,
     written: UnboundedReceiver<Written>,
-    /// Who answered where a ticket leads.
+    /// Answers from the addresses of a ticket.
     answers: UnboundedReceiver<Result<Source, DialError>>,
     found: UnboundedSender<Result<Source, DialError>>,
-    /// Whom to look for after a restart.
+    /// The peers to look for after a restart.
     known: Known,
-    /// To leave.
+    /// Requests to leave.
     requests: &'a mut Requests,
-    /// To compute on this machine.
+    /// Whether it may compute on this machine.
     permission: &'a mut Permission,
-    /// Since when it leaves for want of that.
+    /// Since when it is leaving because it may not.
     aside: Option<Instant>,
     asked_to_leave: bool,
-    /// It was asked twice.
+    /// It was asked to leave twice.
     in_a_hurry: bool,
-    /// What it may have to go back to.
+    /// The checkpoints that it may have to go back to.
     disk: Disk,
-    /// For revocations that were left in the folder.
+    /// When to check for revocations in the folder.
     look: Interval,
-    /// Where the run's peers meet.
+    /// The meeting place of the run's peers.
     meeting: Option<Meeting>,
-    /// Where those come in who find the run on the network.
+    /// Announces the run on the network and admits peers there.
     nearby: Option<Nearby>,
-    /// When others were last told there of this peer.
+    /// When this peer was last announced there.
     told_at: Option<Instant>,
-    /// Where others were last known to reach it.
+    /// The last known address at which others can reach it.
     contact: Contact,
-    /// What its router was last known to pass on, of what others have been told.
+    /// The last state of the port mapping that others were told.
     outside: Option<Outside>,
     given: Tally,
     local: Local,
@@ -266,7 +267,7 @@ struct NativeHost<'a> {
     recorded: Option<(Round, Digest)>,
 }
 
-/// What happens beside the link.
+/// Events beside those of the link.
 enum Happening {
     Result(WorkerResult),
     Written(Written),
@@ -289,7 +290,7 @@ impl Host for NativeHost<'_> {
     }
 
     async fn give_way(&mut self, busy: bool) {
-        // Else tokio sees to it.
+        // Otherwise tokio does it.
         if busy {
             tokio::task::yield_now().await;
         }
@@ -344,7 +345,7 @@ impl Host for NativeHost<'_> {
                 let at = driver.link().local_addr();
                 self.tell_nearby(driver.peer(), at);
                 if let (Some(tally), Some(folder)) = (self.given.due(), user_folders::data()) {
-                    // If it fails, so much is forgotten.
+                    // If this fails, this number is lost.
                     tokio::task::spawn_blocking(move || tally.keep(&folder));
                 }
                 return self.stand_aside(driver);
@@ -452,7 +453,7 @@ impl NativeHost<'_> {
         for (file, revocation) in revocations_in(&self.local.out) {
             let peer = driver.peer();
             if peer.head().tickets.knows(&revocation, peer.manifest().run_id()) {
-                // If it stays, it is looked at once more.
+                // If the file stays, it is read once more.
                 let _ = std::fs::remove_file(file);
             } else {
                 self.feed(Input::Revoke(Box::new(revocation)), driver);
@@ -460,7 +461,7 @@ impl NativeHost<'_> {
         }
     }
 
-    /// Something this peer cannot go on with: it leaves in good order.
+    /// Leaves in good order after an error.
     fn fail(&mut self, error: Error, driver: &mut Driver<QuicLink>) {
         if self.failure.is_none() {
             self.warn(format!("leaving: {error}"));
@@ -474,7 +475,7 @@ impl NativeHost<'_> {
     }
 }
 
-/// Where a peer's ledger ends.
+/// The end of a peer's ledger.
 fn end(peer: &Peer) -> (Round, Digest) {
     let head = peer.head();
     (head.round, head.chain)

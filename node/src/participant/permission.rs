@@ -1,7 +1,8 @@
-//! Whether a peer may compute on this machine now, and if not, why: what its owner allows against what the machine is like.
+//! Decides whether a peer may compute on this machine now, and if not, why: the owner's rules against the state of the
+//! machine.
 //!
-//! Whoever pauses a peer by hand leaves a file in its folder, which holds until it is taken away, also for a peer that is
-//! started later.
+//! To pause a peer by hand its owner leaves a file in its folder. It holds until it is removed, even for a peer started
+//! later.
 
 use crate::options::{Hours, When};
 use crate::participant::error::Error;
@@ -10,16 +11,17 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Between two looks.
+/// How often it is checked.
 pub const LOOK: Duration = Duration::from_secs(1);
 
-/// Others' work from which on a machine is not idle, as a part of what it can do: BOINC's default.
+/// A machine is busy from this share of its capacity that others use: BOINC's default.
 const BUSY: f64 = 0.25;
 
-/// Others' work down to which a machine that was not idle still is not: lower, so that a load near the limit does not send the peer to and fro. A guess.
+/// A busy machine stays busy down to this share, which is lower so that a load near the limit does not make the peer
+/// come and go. A guess.
 const STILL_BUSY: f64 = 0.15;
 
-/// What stands against computing.
+/// Why the peer may not compute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Against {
     /// Its owner paused it.
@@ -28,7 +30,7 @@ pub enum Against {
     Hours(Hours),
     /// It is not plugged in.
     Battery,
-    /// It has other work.
+    /// Others use it.
     Busy,
 }
 
@@ -43,7 +45,7 @@ impl fmt::Display for Against {
     }
 }
 
-/// The owner's will and the means to see whether it is met.
+/// The owner's rules, and the sensors to check them.
 pub struct Permission {
     when: When,
     file: PathBuf,
@@ -52,11 +54,11 @@ pub struct Permission {
 }
 
 impl Permission {
-    /// For a peer in a folder, whose computing has so much niceness.
+    /// For a peer in a folder, whose computing has this niceness.
     ///
     /// # Errors
     ///
-    /// If this system does not tell what there is to know.
+    /// If this system does not report what the rules need.
     pub fn new(when: When, folder: &Path) -> Result<Self, Error> {
         let senses = Senses::of_here();
         match senses.missing(&when) {
@@ -70,14 +72,14 @@ impl Permission {
         }
     }
 
-    /// What stands against computing now.
+    /// Why the peer may not compute now.
     pub fn against(&mut self) -> Option<Against> {
         let machine = self.senses.look(&self.when);
         self.last = against(&self.when, self.file.exists(), &machine, self.last);
         self.last
     }
 
-    /// Waits until something does.
+    /// Waits until it may not.
     pub async fn withdrawn(&mut self) {
         while self.against().is_none() {
             tokio::time::sleep(LOOK).await;
@@ -85,7 +87,7 @@ impl Permission {
     }
 }
 
-/// What stands against computing on a machine that is like this, where something may have before.
+/// Why the peer may not compute on a machine in this state. `last` is the previous reason.
 fn against(when: &When, paused: bool, machine: &Machine, last: Option<Against>) -> Option<Against> {
     let limit = match last {
         Some(Against::Busy) => STILL_BUSY,
@@ -107,7 +109,7 @@ fn against(when: &When, paused: bool, machine: &Machine, last: Option<Against>) 
     }
 }
 
-/// Where a peer looks whether it is paused.
+/// The file that pauses a peer.
 pub fn file(folder: &Path) -> PathBuf {
     folder.join("paused")
 }
@@ -160,7 +162,7 @@ mod tests {
                 None,
                 Some(Against::Busy),
             ),
-            // It has to become quieter than it was before.
+            // It must become quieter than before.
             (false, night, Some(Against::Busy), Some(Against::Busy)),
             (
                 false,
@@ -172,7 +174,7 @@ mod tests {
                 None,
             ),
             (false, night, Some(Against::Battery), None),
-            // What is not known is not allowed.
+            // Unknown means not allowed.
             (
                 false,
                 Machine {

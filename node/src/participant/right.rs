@@ -1,6 +1,7 @@
-//! What a peer's folder may do in a run: the ticket that it came by, or the run's own key if the run was founded there.
+//! The rights of a peer's folder in a run: the ticket with which it joined, or the run's own key if the run was founded
+//! there.
 //!
-//! It is read by the peer at its start, and beside it by who invites and revokes.
+//! The peer reads them when it starts, and `invite` and `revoke` read them beside it.
 
 use crate::net::ticket::{Secret, Ticket};
 use crate::open;
@@ -10,10 +11,10 @@ use annulus_core::id::TicketId;
 use annulus_core::invitation::{Admission, ChainError, Invitation, Revocation, Role, Root};
 use std::path::{Path, PathBuf};
 
-/// What a folder calls the ticket that its peer hands on.
+/// The file with the ticket that the peer hands on.
 const TICKET: &str = "ticket";
 
-/// The secret half of the run's key, in hexadecimal digits, where the run was founded.
+/// The file with the secret half of the run's key in hexadecimal, if the run was founded here.
 const RUN_KEY: &str = "run_key";
 
 /// The folder of revocations that the peer has not passed on yet.
@@ -22,17 +23,17 @@ const REVOCATIONS: &str = "revocations";
 /// Longest of these files that is read: none is longer.
 const LIMIT: usize = 4096;
 
-/// What a peer may do in a run.
+/// A peer's rights in a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Right {
-    /// What it came by, or as a founder hands to others.
+    /// The ticket with which it joined, or which it hands out as the founder.
     pub ticket: Ticket,
-    /// Of the run, where it was founded.
+    /// The run's key, if it was founded here.
     pub run_key: Option<Secret>,
 }
 
 impl Right {
-    /// A founder's, who is told apart from all whom it lets in.
+    /// A founder's rights, which differ from those of the peers that it admits.
     pub fn of_founder(run_key: Secret, root: Root) -> Result<Self, ChainError> {
         let all = Invitation::of_run(run_key.key());
         Ok(Self {
@@ -55,7 +56,7 @@ impl Right {
         Ok(Some(Self { ticket, run_key }))
     }
 
-    /// All that it may do.
+    /// All rights.
     pub fn invitation(&self) -> Invitation {
         match self.run_key {
             Some(secret) => Invitation::of_run(secret.key()),
@@ -63,18 +64,18 @@ impl Right {
         }
     }
 
-    /// What its peer shows.
+    /// What the peer shows to others.
     pub fn admission(&self, peer: PeerId) -> Admission {
         self.invitation().admit(peer, self.ticket.root.run)
     }
 
-    /// What it may do itself, once it is there.
+    /// Its own role in the run.
     pub fn role(&self) -> Role {
         self.invitation().chain.role()
     }
 
-    /// A ticket for guests of its page: to contribute, and no more; where the model is split over the members, of which nobody
-    /// else can hold a part, to be a member.
+    /// A ticket for guests of its page: only to contribute, or to be a member if the model is split, since only members
+    /// can hold a part.
     pub fn for_guests(&self, is_split: bool) -> Option<Ticket> {
         let role = if is_split { Role::Member } else { Role::Contribute };
         match self.role() {
@@ -88,7 +89,7 @@ impl Right {
         }
     }
 
-    /// Keeps it for the next start.
+    /// Saves it for the next start.
     pub fn keep(&self, path: &Path) -> Result<(), FileError> {
         if let Some(Secret(seed)) = self.run_key {
             let hex = data_encoding::HEXLOWER.encode(&seed);
@@ -98,7 +99,7 @@ impl Right {
     }
 }
 
-/// Where the ticket is.
+/// The path of the ticket.
 pub(crate) fn ticket_file(path: &Path) -> PathBuf {
     path.join(TICKET)
 }
@@ -118,7 +119,7 @@ fn text_of(path: &Path) -> Result<Option<String>, FileError> {
     }
 }
 
-/// Leaves a revocation for the peer of a folder. Gives the file, which the peer removes once the run has heard of it.
+/// Leaves a revocation for the peer of a folder. Returns the file, which the peer removes once the run knows of it.
 pub(crate) fn leave_revocation(
     path: &Path,
     revocation: &Revocation,
@@ -138,7 +139,7 @@ pub(crate) fn revocations_in(path: &Path) -> Vec<(PathBuf, Revocation)> {
     let folder = path.join(REVOCATIONS);
     let files = open::folder(&folder).and_then(|()| std::fs::read_dir(&folder));
     let read = |file: std::fs::DirEntry| {
-        // What is still being written has a longer name.
+        // A file that is still being written has a longer name.
         TicketId::from_hex(file.file_name().to_str()?)?;
         let bytes = read_limited(&file.path(), LIMIT).ok()?;
         Some((file.path(), postcard::from_bytes(&bytes).ok()?))

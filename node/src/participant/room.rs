@@ -1,4 +1,4 @@
-//! What spans of a model that is split take of a machine's memory, and for how many of them it has room.
+//! The memory that a split model's spans need, and for how many of them a machine has room.
 
 use annulus_core::optim::{Moments, Optimizer};
 use annulus_core::parts::Parts;
@@ -10,20 +10,21 @@ use std::ops::Range;
 /// Bytes of a process that trains nothing yet.
 pub(super) const BASE: u64 = 64 << 20;
 
-/// Times the activations at a boundary that a step's backward pass holds at once: a guess from measured language models.
+/// How many times the activations at a boundary a step's backward pass holds at once: a guess from measured language
+/// models.
 const ACTIVATIONS: u64 = 24;
 
-/// What a process takes for spans of a model that is split.
+/// The memory of a process for spans of a split model.
 #[derive(Clone, Copy, Debug)]
 pub struct SpanTerms {
-    /// Bytes for each parameter: weights here and on the device, moments, sums of lanes, of the round, and one under way.
+    /// Bytes per parameter: weights here and on the device, moments, sums of lanes, of the round, and one in flight.
     pub bytes_per_parameter: u64,
-    /// Bytes of a process that holds no span.
+    /// Bytes of a process without a span.
     pub base: u64,
 }
 
 impl SpanTerms {
-    /// Of a run with so many lanes.
+    /// For a run with this many lanes.
     pub fn of(optimizer: &Optimizer, moments: Moments, lanes: u16) -> Self {
         let moments = optimizer.slots() as u64 * moments.bytes(1 << 20) / (1 << 20);
         Self {
@@ -32,8 +33,8 @@ impl SpanTerms {
         }
     }
 
-    /// Of who computes rounds anew, with all that it keeps on the disk: weights, the sum of a lane, and twice as much as that while
-    /// a microbatch is added to it.
+    /// For a replay that keeps everything else on the disk: weights, the sum of a lane, and twice as much while a
+    /// microbatch is added.
     pub fn of_replay() -> Self {
         Self {
             bytes_per_parameter: 4 * 4,
@@ -42,20 +43,20 @@ impl SpanTerms {
     }
 }
 
-/// What a process takes that holds one span.
+/// The needs of a process that holds one span.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SpanNeeds {
     /// The span.
     pub steps: Range<usize>,
     /// Parameters that it uses.
     pub parameters: u64,
-    /// Bytes of memory, as far as can be said beforehand.
+    /// Estimated bytes of memory.
     pub bytes: u64,
-    /// Its share of what the whole model computes for a sample.
+    /// Its share of the whole model's work.
     pub share: f64,
 }
 
-/// What processes take that hold one span each, and what of that each process takes that holds none.
+/// The needs of processes that hold one span each, and the part of them that a process without a span has too.
 pub fn spans(manifest: &Manifest, split: &Split) -> (Vec<SpanNeeds>, u64) {
     let terms = SpanTerms::of(&manifest.optimizer, manifest.moments, split.lanes.get());
     let (needs, terms) = needs(split, terms);
@@ -69,19 +70,19 @@ pub fn spans(manifest: &Manifest, split: &Split) -> (Vec<SpanNeeds>, u64) {
     (split.spans().enumerate().map(of).collect(), terms.fixed_bytes)
 }
 
-/// There is not even room for one span.
+/// There is no room for even one span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoRoom {
-    /// Bytes that the largest needs.
+    /// Bytes that the largest one needs.
     pub need: u64,
 }
 
-/// For how many spans there is room in so many bytes, and for no more than so many: whichever they are, or only such as lie
-/// between the ends (`inner`).
+/// For how many spans there is room in this many bytes, at most `most`: for any spans, or only for those between the
+/// ends (`inner`).
 ///
 /// # Errors
 ///
-/// If not even for one.
+/// If there is no room for even one.
 pub fn room(
     manifest: &Manifest,
     split: &Split,
@@ -110,8 +111,8 @@ pub fn room(
     }
 }
 
-/// As many parts as a span may need so that it takes no more than so many bytes, whatever steps it has; as many at least as the
-/// largest of these spans needs that somebody like this holds.
+/// The most parts that a span may need so that it fits into `bytes`, whatever its steps are; at least as many as the
+/// largest of the present spans that such a peer can hold.
 fn parts_of_one(manifest: &Manifest, split: &Split, (bytes, like): (u64, Room)) -> u16 {
     let of_lanes = SpanTerms::of(&manifest.optimizer, manifest.moments, split.lanes.get());
     let (needs, terms) = needs(split, of_lanes);
@@ -123,7 +124,7 @@ fn parts_of_one(manifest: &Manifest, split: &Split, (bytes, like): (u64, Room)) 
             if takes - terms.fixed_bytes > bytes {
                 let needed = split.parts_of(parts, begin..end).len();
                 fit = fit.min(needed.saturating_sub(1));
-                // A longer one takes no less.
+                // A longer one needs no less.
                 break;
             }
         }
@@ -134,10 +135,10 @@ fn parts_of_one(manifest: &Manifest, split: &Split, (bytes, like): (u64, Room)) 
     fit.max(largest.unwrap_or(0)) as u16
 }
 
-/// What the steps of a split take, and what holds for all of them.
+/// The needs of a split's steps, and the terms that hold for all of them.
 pub(super) fn needs(split: &Split, terms: SpanTerms) -> (Vec<StepNeeds>, Terms) {
     let samples = u64::from(split.micro_batch.get());
-    // Of elements that several steps use all know the same pieces.
+    // All steps that share elements must see the same pieces.
     let borders = split.borders();
     let pieces = |range: &Range<usize>| {
         let borders: Vec<usize> = borders.range(range.start..=range.end).copied().collect();
@@ -152,7 +153,7 @@ pub(super) fn needs(split: &Split, terms: SpanTerms) -> (Vec<StepNeeds>, Terms) 
         (widest, before) = (given.max(widest), given);
         StepNeeds {
             forward_us: step.cost.into(),
-            // The forward pass is computed again on the way back.
+            // The backward pass computes the forward pass again.
             backward_us: 3 * u64::from(step.cost),
             tensors: step.ranges.iter().flat_map(pieces).collect(),
             working_bytes: ACTIVATIONS * own,
@@ -177,7 +178,7 @@ mod tests {
 
     #[test]
     fn who_takes_no_ends_counts_what_lies_between_them() {
-        // The ends have a million elements each, what lies between them a thousand.
+        // The ends have a million elements each, and what lies between them a thousand.
         let mut end = 0;
         let step = |len: usize| {
             let start = end;
@@ -201,8 +202,8 @@ mod tests {
             optimizer: "adam".parse().unwrap(),
             ..Manifest::new(Layout::flat(end))
         };
-        // Weights and moments, and five vectors on their way; 16 bytes at a boundary, 24 times at work, and of the last span those
-        // that it may be given before it comes to them.
+        // Weights and moments, and five vectors in flight; 16 bytes at a boundary, 24 times for the work, and for the
+        // last span those that may wait for it.
         let large = BASE + (1 << 20) * 28;
         let few = BASE + (1 << 20);
         let need = large + 24 * 16 + (1 + u64::from(MORE)) * 16;
@@ -215,13 +216,13 @@ mod tests {
         assert!(room(few, false).is_err());
         assert_eq!(spans(few, true), Ok((2, true)));
         assert!(room(BASE, true).is_err());
-        // Each end needs half of all parts, so all spans of another cut that do not reach from one to the other may need as many;
-        // what has both has room only where that is asked for and there is memory.
+        // Each end needs half of all parts, so any other cut's spans that do not reach from end to end may need as
+        // many. A span with both ends fits only if that is asked for and there is memory.
         let parts = |bytes, most| super::room(&manifest, &split, bytes, (most, false)).map(|room| room.parts);
         let all = Parts::of_len(end).count() as u16;
         assert!(parts(twice, 2).is_ok_and(|parts| parts < all));
         assert_eq!(parts(2 * twice, 1), Ok(all));
-        // Who takes no ends has room for no more than what lies between them.
+        // A peer that takes no ends has room only for what lies between them.
         let end = split.parts_of(Parts::of_len(end), 0..1).len() as u16;
         assert!(room(few, true).is_ok_and(|room| room.parts < end));
     }

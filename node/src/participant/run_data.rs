@@ -1,4 +1,4 @@
-//! A run's task with its data, from wherever on this machine they are.
+//! Loads a run's task with its data, wherever on this machine the data is.
 
 use crate::data::Data;
 use crate::data::cache::{self, Place};
@@ -8,7 +8,7 @@ use crate::task_factory::{LoadedTask, TaskFactory, Writing};
 use annulus_core::{DataSource, Digest, Manifest};
 use std::path::Path;
 
-/// Loads a run's data: from where the user says, or else from where it may be on this machine.
+/// Loads a run's data from the user's path, or from other places on this machine.
 pub(super) fn load_of_run(
     manifest: &Manifest,
     data: Option<&Path>,
@@ -26,7 +26,7 @@ pub(super) fn load_of_run(
     })
 }
 
-/// Loads the task of a run whose model is to write: without its data, if they make no difference.
+/// Loads the task of a run for generating text: without its data if that makes no difference.
 pub(super) fn load_to_write(
     manifest: &Manifest,
     data: Option<&Path>,
@@ -121,7 +121,7 @@ fn find_data<T>(
     Err(why.unwrap_or(Error::NoData(looked)))
 }
 
-/// Whether what lies at a path is the run's data.
+/// Whether the data at a path is the run's.
 pub(crate) fn check_data(manifest: &Manifest, path: &Path, factories: &[TaskFactory]) -> Result<(), Trouble> {
     match load_of_run(manifest, Some(path), factories) {
         Ok(_) => Ok(()),
@@ -133,7 +133,7 @@ pub(crate) fn check_data(manifest: &Manifest, path: &Path, factories: &[TaskFact
     }
 }
 
-/// The task of a name.
+/// The task of this name.
 pub(super) fn find<'a>(factories: &'a [TaskFactory], name: &str) -> Result<&'a TaskFactory, Error> {
     let known = || factories.iter().map(|r| r.name).collect();
     let found = factories.iter().find(|r| r.name == name);

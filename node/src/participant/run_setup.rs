@@ -1,5 +1,5 @@
-//! What computes in a run: task, data, device and worker, made for a new run or checked against one that exists.
-//! And a plan, which needs nothing else.
+//! Sets up task, data, device and worker, for a new run or for an existing one that they are checked against. And the
+//! plan of a dry run, which needs nothing else.
 
 use crate::data::{Data, Stock};
 use crate::device::{self, DeviceRequest, OpenDevice};
@@ -18,7 +18,7 @@ use annulus_core::config::ManifestError;
 use annulus_core::interface::Input;
 use annulus_core::optim::{Moments, Optimizer, Schedule};
 use annulus_core::split::Split;
-use annulus_core::{DataSource, Manifest, PeerId, State};
+use annulus_core::{DataSource, Layout, Manifest, PeerId, State};
 use burn::tensor::read_sync;
 use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};
 use std::path::Path;
@@ -29,7 +29,7 @@ use std::time::Instant;
 pub fn plan(options: &TrainOptions, factories: &[TaskFactory]) -> Result<(Manifest, String), Error> {
     let (manifest, setup) = match &options.start {
         Start::New(run) | Start::Meet(run, ..) => {
-            // A run that is begun draws a key of its own.
+            // A real run draws its own key.
             let key = Secret::generate().key().peer();
             let (setup, manifest) = prepare(run, key, Means::of(&options.local), factories)?;
             (manifest, setup)
@@ -43,43 +43,43 @@ pub fn plan(options: &TrainOptions, factories: &[TaskFactory]) -> Result<(Manife
     Ok((manifest, setup.device.name.clone()))
 }
 
-/// What computes.
+/// Everything that computes.
 pub(crate) struct RunSetup {
     pub device: OpenDevice,
     pub computes: Computes,
-    /// What it may take of the GPU's memory, if that is limited.
+    /// The limit on GPU memory, if there is one.
     pub memory: Option<Limit>,
-    /// What the data was made from, if the task did not make it itself.
+    /// The files that the data was made from, unless the task makes it itself.
     pub files: Option<Stock>,
 }
 
-/// What of the model a peer computes.
+/// The part of the model that a peer computes.
 pub(crate) enum Computes {
     /// All of it.
     Whole(Whole),
-    /// The spans that it is asked for, of a model that is split.
+    /// The spans that it is asked to compute, if the model is split.
     Spans {
         spans: Box<SplitModel>,
-        /// What draws the weights that the run begins with.
+        /// Draws the initial weights.
         drawing: Drawing,
     },
 }
 
-/// What computes a whole model.
+/// The workers of a whole model.
 pub(crate) struct Whole {
     pub worker: Box<dyn Worker>,
     pub worker_factory: WorkerFactory,
 }
 
 impl Computes {
-    /// What computes spans of a model that is split so.
+    /// The workers of a split model's spans.
     fn spans(
         loaded: &LoadedTask,
         (device, model): (&OpenDevice, ModelSteps),
         (manifest, split): (&Manifest, &Split),
         memory: Option<u64>,
     ) -> Result<Self, Error> {
-        // Who has no room is to hear it before anything is drawn.
+        // Checks the room first, before anything is drawn.
         split::room(manifest, split, memory, None)?;
         let (model, seed) = (Arc::new(model), manifest.seed);
         let (make, of, on) = (loaded.span_factory(), model.clone(), device.clone());
@@ -90,7 +90,7 @@ impl Computes {
         })
     }
 
-    /// What computes the whole model, for who cannot do with less.
+    /// The workers of the whole model, for callers that need it.
     pub fn whole(self) -> Result<Whole, Error> {
         match self {
             Self::Whole(whole) => Ok(whole),
@@ -100,19 +100,19 @@ impl Computes {
 }
 
 impl RunSetup {
-    /// For a run that exists: finds its data here, and checks that data and model are the run's.
+    /// For an existing run: finds its data here, and checks that data and model are the run's.
     pub fn of(manifest: &Manifest, local: &Local, factories: &[TaskFactory]) -> Result<Self, Error> {
         let loaded = load_of_run(manifest, local.data.as_deref(), factories)?;
         Self::with(&loaded, manifest, &local.device, local.memory)
     }
 
-    /// What computes the whole model, without what else concerns a participant.
+    /// The workers of the whole model, for callers that do not take part.
     pub fn whole(manifest: &Manifest, given: Means<'_>, factories: &[TaskFactory]) -> Result<Whole, Error> {
         let loaded = load_of_run(manifest, given.data, factories)?;
         Self::all_of(&loaded, manifest, given)
     }
 
-    /// What computes all of a model, also of one that members hold in spans.
+    /// The workers of the whole model, even if members hold it in spans.
     fn all_of(loaded: &LoadedTask, manifest: &Manifest, given: Means<'_>) -> Result<Whole, Error> {
         let manifest = &Manifest {
             split: None,
@@ -123,7 +123,7 @@ impl RunSetup {
             .whole()
     }
 
-    /// For a run whose model is to write: without the run's data, if they make no difference.
+    /// For generating text: without the run's data if that makes no difference.
     pub fn to_write(
         manifest: &Manifest,
         given: Means<'_>,
@@ -133,7 +133,7 @@ impl RunSetup {
         Self::all_of(&loaded, manifest, given)
     }
 
-    /// What evaluates the model of a run that is split, with as much of it in memory at a time as has room.
+    /// Evaluates a split run's model, with as many steps in memory at a time as fit.
     pub fn inference(
         manifest: &Manifest,
         given: Means<'_>,
@@ -145,7 +145,7 @@ impl RunSetup {
         Ok(loaded.inference(&device, Arc::new(model), memory::space(given.memory), weights))
     }
 
-    /// What computes a split model run by run, to write.
+    /// Generates text with a split model, a few steps at a time.
     pub fn inference_to_write(
         manifest: &Manifest,
         given: Means<'_>,
@@ -157,7 +157,7 @@ impl RunSetup {
         Ok(loaded.inference(&device, Arc::new(model), memory::space(given.memory), weights))
     }
 
-    /// What makes workers for steps of a run's model that is split, and what draws the weights that the run begins with.
+    /// Makes workers for steps of a split run's model, and draws its initial weights.
     pub fn steps(
         manifest: &Manifest,
         given: Means<'_>,
@@ -170,7 +170,7 @@ impl RunSetup {
         Ok((Box::new(make), loaded.drawing()))
     }
 
-    /// With the task of a run that exists.
+    /// With the task of an existing run.
     fn with(
         loaded: &LoadedTask,
         manifest: &Manifest,
@@ -201,7 +201,7 @@ impl RunSetup {
         })
     }
 
-    /// The state that a run begins with.
+    /// The initial state of a run.
     pub fn first_state(&self, manifest: &Manifest) -> State {
         let params = match &self.computes {
             Computes::Whole(whole) => whole.worker.init(),
@@ -211,7 +211,7 @@ impl RunSetup {
     }
 }
 
-/// The steps of a run's model that is split.
+/// The steps of a split run's model.
 fn model_of(loaded: &LoadedTask, manifest: &Manifest) -> Result<ModelSteps, Error> {
     let model = loaded.model_steps(manifest.seed)?;
     let is_of = |split: &Split| span::is_of(split, &model);
@@ -221,7 +221,7 @@ fn model_of(loaded: &LoadedTask, manifest: &Manifest) -> Result<ModelSteps, Erro
     }
 }
 
-/// The same, and the device that is to compute them.
+/// The same, with the device that is to compute them.
 fn steps_of(
     loaded: &LoadedTask,
     manifest: &Manifest,
@@ -231,7 +231,7 @@ fn steps_of(
     Ok((device, model_of(loaded, manifest)?))
 }
 
-/// What computes a whole model.
+/// The workers of a whole model.
 fn whole(loaded: &LoadedTask, device: &OpenDevice, seed: u64, micro_batch: u32) -> Result<Whole, Error> {
     let options = TrainerOptions {
         seed,
@@ -274,7 +274,7 @@ fn enough_memory(
 }
 
 impl RunSetup {
-    /// Has what computes keep within so many bytes of the GPU's memory, if so many are given.
+    /// Limits the workers to this many bytes of GPU memory, if a number is given.
     pub fn limit_memory(&mut self, bytes: Option<u64>, manifest: &Manifest) -> Result<(), Error> {
         if let Some(bytes) = bytes {
             let Self { device, computes, .. } = self;
@@ -291,19 +291,19 @@ impl RunSetup {
     }
 }
 
-/// A model tried out on a device.
+/// A model that was tried out on a device.
 pub struct TriedOut {
     /// Its parameters.
     pub elements: usize,
-    /// Bytes of them and of the optimizer's vectors that each peer of so many holds.
+    /// Bytes of parameters and optimizer state that each of this many peers holds.
     pub state_bytes: Box<dyn Fn(u64) -> u64>,
-    /// Samples per second, if that was asked for.
+    /// Samples per second, if requested.
     pub speed: Option<f64>,
     /// The device, in words.
     pub device: String,
 }
 
-/// What a new run would train, with data and device as given, and how fast this machine would.
+/// The model of a new run with these settings, and its speed on this machine.
 pub fn try_out(
     run: &NewRun,
     given: Means<'_>,
@@ -342,14 +342,14 @@ pub fn try_out(
     })
 }
 
-/// What a peer is given to compute with.
+/// The resources of a peer.
 #[derive(Clone, Copy, Debug)]
 pub struct Means<'a> {
-    /// Where the data is, if not made by the task.
+    /// The path of the data, unless the task makes it.
     pub data: Option<&'a Path>,
-    /// Which device computes.
+    /// The device to use.
     pub device: &'a str,
-    /// Bytes of memory that it may take.
+    /// Bytes of memory that it may use.
     pub memory: Option<u64>,
 }
 
@@ -363,8 +363,8 @@ impl<'a> Means<'a> {
     }
 }
 
-/// The learning rate over a new run's steps, with data of so many samples.
-pub(crate) fn schedule(run: &NewRun, samples: NonZeroU64) -> Schedule {
+/// The learning rate over a new run's steps, with this many samples in the data set.
+fn schedule(run: &NewRun, samples: NonZeroU64) -> Schedule {
     match run.schedule {
         options::Schedule::Constant => Schedule::Constant,
         options::Schedule::Warmup => Schedule::Warmup { steps: run.warmup },
@@ -410,45 +410,7 @@ pub(crate) fn prepare(
         }
     };
     let files = loaded.files.clone().map(Stock::new);
-    let copies = run.copies.or(split.as_ref().map(|_| SPLIT_COPIES));
-    let manifest = Manifest {
-        key,
-        task: run.task.clone(),
-        task_config: loaded.config.clone(),
-        seed: run.seed,
-        samples: loaded.samples,
-        data: loaded.data,
-        data_source: match files.as_ref().map(Stock::check) {
-            Some(Ok(checked)) => DataSource::Given {
-                files: checked.listing.digest(),
-            },
-            Some(Err(why)) => return Err(Error::Task(why.into())),
-            None => DataSource::Made,
-        },
-        target: run.target(loaded.samples),
-        batch: run.batch,
-        micro_batch: run.micro_batch,
-        layout,
-        optimizer,
-        moments: run.moments,
-        lr: run.lr,
-        schedule: schedule(run, loaded.samples),
-        clip: run.clip,
-        local: run.local(),
-        overlap: run.overlap(),
-        codec: run.codec(),
-        // Sums go straight to those who keep the moments.
-        topology: run.topology.or(copies.map(|_| annulus_core::Topology::Direct)),
-        piece: Manifest::PIECE,
-        min_peers: run.min_peers,
-        stand_aside: run.stand_aside,
-        copies,
-        split,
-    };
-    manifest.check().map_err(|error| match error {
-        ManifestError::Unusable(why) => Error::Settings(why),
-        error => Error::Manifest(error),
-    })?;
+    let manifest = manifest(run, key, (&loaded, files.as_ref()), (layout, split))?;
     let setup = RunSetup {
         computes: match (model, &manifest.split) {
             (Model::Steps(steps), Some(split)) => {
@@ -464,11 +426,60 @@ pub(crate) fn prepare(
     Ok((setup, manifest))
 }
 
-/// What is known of a new run's model.
+/// A new run's manifest.
+pub(super) fn manifest(
+    run: &NewRun,
+    key: PeerId,
+    (loaded, files): (&LoadedTask, Option<&Stock>),
+    (layout, split): (Layout, Option<Split>),
+) -> Result<Manifest, Error> {
+    let copies = run.copies.or(split.as_ref().map(|_| SPLIT_COPIES));
+    let manifest = Manifest {
+        key,
+        task: run.task.clone(),
+        task_config: loaded.config.clone(),
+        seed: run.seed,
+        samples: loaded.samples,
+        data: loaded.data,
+        data_source: match files.map(Stock::check) {
+            Some(Ok(checked)) => DataSource::Given {
+                files: checked.listing.digest(),
+            },
+            Some(Err(why)) => return Err(Error::Task(why.into())),
+            None => DataSource::Made,
+        },
+        target: run.target(loaded.samples),
+        batch: run.batch,
+        micro_batch: run.micro_batch,
+        layout,
+        optimizer: run.optimizer.parse()?,
+        moments: run.moments,
+        lr: run.lr,
+        schedule: schedule(run, loaded.samples),
+        clip: run.clip,
+        local: run.local(),
+        overlap: run.overlap(),
+        codec: run.codec(),
+        // Sums go directly to the members that keep the moments.
+        topology: run.topology.or(copies.map(|_| annulus_core::Topology::Direct)),
+        piece: Manifest::PIECE,
+        min_peers: run.min_peers,
+        stand_aside: run.stand_aside,
+        copies,
+        split,
+    };
+    manifest.check().map_err(|error| match error {
+        ManifestError::Unusable(why) => Error::Settings(why),
+        error => Error::Manifest(error),
+    })?;
+    Ok(manifest)
+}
+
+/// A new run's model.
 enum Model {
     Whole(Whole),
     Steps(ModelSteps),
 }
 
-/// How many members hold each span of a model that is split, if nothing else is said: one may fail.
-const SPLIT_COPIES: NonZeroU16 = NonZeroU16::new(2).expect("it is not 0");
+/// How many members hold each span of a split model by default: one may fail.
+pub(super) const SPLIT_COPIES: NonZeroU16 = NonZeroU16::new(2).expect("it is not 0");

@@ -1,5 +1,5 @@
-//! What this machine is like at a moment: its clock, its plug, and the work of others on it. On Linux as the system tells
-//! it. The variable `ANNULUS_MACHINE` names a file that is believed instead, in which to play through what limits do.
+//! Observes this machine: its clock, its power supply, and other work on it, as Linux reports them. The variable
+//! `ANNULUS_MACHINE` names a file that is read instead, to play through what limits do.
 
 use crate::options::When;
 use serde::Deserialize;
@@ -7,25 +7,26 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Names the file.
+/// The environment variable that names the file.
 const VARIABLE: &str = "ANNULUS_MACHINE";
 
-/// The work of others is a mean over so long.
+/// Time over which other work is averaged.
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// A machine at a moment, as far as it is known.
+/// The state of a machine, as far as it is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Machine {
-    /// Minutes since midnight, on the clock of whoever sits there.
+    /// Minutes since midnight, local time.
     pub minute: Option<u16>,
-    /// Whether it lives on its battery.
+    /// Whether it runs on battery.
     pub on_battery: Option<bool>,
-    /// How much of its processors others use, 0 to 1. What runs with niceness makes way by itself and does not count.
+    /// The share of its processors that others use, 0 to 1. Processes with niceness yield by themselves and do not
+    /// count.
     pub others: Option<f64>,
 }
 
-/// What looks.
+/// The observers.
 #[derive(Debug)]
 pub struct Senses {
     file: Option<PathBuf>,
@@ -33,7 +34,7 @@ pub struct Senses {
 }
 
 impl Senses {
-    /// That have not looked yet.
+    /// Observers that have not observed anything yet.
     pub fn of_here() -> Self {
         Self {
             file: std::env::var_os(VARIABLE).map(PathBuf::from),
@@ -41,7 +42,7 @@ impl Senses {
         }
     }
 
-    /// What is asked for and cannot be known here, in words.
+    /// What a rule needs but this system does not report, in words.
     pub fn missing(&self, when: &When) -> Option<&'static str> {
         if self.file.is_some() {
             return None;
@@ -55,7 +56,7 @@ impl Senses {
         (when.idle && Ticks::now().is_none()).then_some("what others do on it")
     }
 
-    /// Looks at what matters.
+    /// Observes what the rules need.
     pub fn look(&mut self, when: &When) -> Machine {
         if let Some(file) = &self.file {
             return faked(file);
@@ -81,7 +82,7 @@ impl Senses {
     }
 }
 
-/// A machine that is as a file says. While the file is being written it says nothing, and nothing is known.
+/// The machine that a file describes. While the file is being written, nothing is known.
 fn faked(file: &Path) -> Machine {
     let text = std::fs::read(file).unwrap_or_default();
     serde_json::from_slice(&text).unwrap_or_default()
@@ -94,8 +95,8 @@ fn minute() -> Option<u16> {
         .duration_since(std::time::UNIX_EPOCH)
         .ok()?;
     let now = libc::time_t::try_from(since.as_secs()).ok()?;
-    // SAFETY: a broken-down time is plain numbers and a pointer, of which all may be 0; the call reads the one and writes the
-    // other, and answers null where it wrote nothing.
+    // SAFETY: a broken-down time is plain numbers and a pointer, all of which may be 0. The call reads one and writes
+    // the other, and returns null if it has written nothing.
     let local = unsafe {
         let mut local: libc::tm = std::mem::zeroed();
         (!libc::localtime_r(&now, &mut local).is_null()).then_some(local)
@@ -108,10 +109,10 @@ fn minute() -> Option<u16> {
     None
 }
 
-/// Where Linux tells of what a machine lives on.
+/// Where Linux reports power supplies.
 const SUPPLIES: &str = "/sys/class/power_supply";
 
-/// Whether a battery is what keeps the machine going. One without a battery is plugged in.
+/// Whether the machine runs on battery. A machine without a battery is plugged in.
 fn is_on_battery(supplies: &Path) -> bool {
     let entries = std::fs::read_dir(supplies).into_iter().flatten().flatten();
     let (mut discharges, mut plugged) = (false, false);
@@ -129,15 +130,15 @@ fn is_on_battery(supplies: &Path) -> bool {
     discharges && !plugged
 }
 
-/// Processor time up to a moment, in the system's ticks.
+/// Processor time so far, in the system's ticks.
 #[derive(Clone, Copy, Debug)]
 struct Ticks {
     at: Instant,
-    /// All that there was, idle or not.
+    /// All ticks, idle or not.
     all: u64,
-    /// Of that, what did not make way for others.
+    /// Of those, the ticks of processes that do not yield to others.
     busy: u64,
-    /// Of that, this process's.
+    /// Of those, this process's.
     own: u64,
 }
 
@@ -158,21 +159,22 @@ impl Ticks {
         })
     }
 
-    /// What part of all that there was from this moment to a later one others took.
+    /// The share of all ticks between two moments that others used.
     fn until(&self, later: &Self) -> Option<f64> {
         let all = later.all.checked_sub(self.all).filter(|all| *all > 0)?;
-        // Threads that have ended are counted no more.
+        // Threads that have ended no longer count.
         let own = later.own.saturating_sub(self.own);
         let busy = later.busy.saturating_sub(self.busy);
         Some(busy.saturating_sub(own) as f64 / all as f64)
     }
 }
 
-/// All ticks of a machine's processors, and those that did not make way, out of `/proc/stat`.
+/// All ticks of a machine's processors, and those that do not yield, from `/proc/stat`.
 fn all_and_busy(stat: &str) -> Option<(u64, u64)> {
     let line = stat.lines().next()?.strip_prefix("cpu ")?;
     let ticks: Vec<u64> = line.split_whitespace().map_while(|n| n.parse().ok()).collect();
-    // User, nice, system, idle, waiting for disks, interrupts hard and soft, stolen; guests are in user and nice already.
+    // User, nice, system, idle, waiting for disks, hard and soft interrupts, stolen; guests are included in user and
+    // nice.
     let &[user, nice, system, idle, waits, hard, soft, stolen, ..] = &ticks[..] else {
         return None;
     };
@@ -180,9 +182,9 @@ fn all_and_busy(stat: &str) -> Option<(u64, u64)> {
     Some((busy + nice + idle + waits + stolen, busy))
 }
 
-/// A thread's ticks among those that do not make way, out of its `stat`.
+/// A thread's ticks among those that do not yield, from its `stat`.
 fn ticks_of_thread(stat: &str) -> Option<u64> {
-    // The name may hold anything; it ends with the last bracket.
+    // The name may contain anything; it ends with the last bracket.
     let (_, fields) = stat.rsplit_once(')')?;
     let fields: Vec<i64> = fields
         .split_whitespace()

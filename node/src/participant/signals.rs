@@ -13,7 +13,7 @@ use tokio::time::sleep;
 /// Time to save after a second request. A guess.
 const HURRY: Duration = Duration::from_secs(10);
 
-/// The requests that come while this is there: none of them ends the process by itself any more.
+/// Receives requests. While it exists, none of them ends the process by itself.
 pub(crate) struct Requests {
     #[cfg(unix)]
     signals: Vec<Signal>,
@@ -67,7 +67,7 @@ impl Requests {
     pub async fn next(&mut self) {
         #[cfg(unix)]
         std::future::poll_fn(|context| {
-            // Each is asked, so that each wakes the task.
+            // Polls each of them, so that each wakes the task.
             let came = self
                 .signals
                 .iter_mut()
@@ -80,7 +80,7 @@ impl Requests {
         .await;
         #[cfg(not(unix))]
         if tokio::signal::ctrl_c().await.is_err() {
-            // There is no way to hear of one.
+            // Requests cannot be received here.
             std::future::pending::<()>().await;
         }
     }

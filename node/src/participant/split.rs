@@ -1,4 +1,4 @@
-//! How a run's founder cuts a model over members, and for how much of it a peer has room.
+//! Cuts a founder's model into spans, and finds out for how many of them a peer has room.
 
 use super::error::Error;
 use super::memory;
@@ -8,12 +8,12 @@ use crate::task_factory::LoadedTask;
 use crate::trainer::span::{Cut, ModelSteps};
 use annulus_core::optim::Optimizer;
 use annulus_core::split::Split;
-use annulus_core::stages::{self, Machine, StepNeeds, fewest_spans, span_bytes};
+use annulus_core::stages::{self, StepNeeds, fewest_spans, span_bytes};
 use annulus_core::{Manifest, Room};
 use std::num::{NonZeroU16, NonZeroU32};
 use std::ops::Range;
 
-/// The cut of a new run's model: as many spans as are asked for, or as few as fit.
+/// The cut of a new run's model: the requested number of spans, or as few as fit.
 ///
 /// # Errors
 ///
@@ -24,12 +24,25 @@ pub fn cut(
     model: &ModelSteps,
     memory: Option<u64>,
 ) -> Result<Split, Error> {
-    let costs = model.evened(&loaded.step_costs()?);
+    cut_by(run, model, &model.evened(&loaded.step_costs()?), memory)
+}
+
+/// The same, with known costs of steps.
+///
+/// # Errors
+///
+/// If no cut fits.
+pub(super) fn cut_by(
+    run: &NewRun,
+    model: &ModelSteps,
+    costs: &[u32],
+    memory: Option<u64>,
+) -> Result<Split, Error> {
     let micro_batch = NonZeroU32::new(run.micro_batch).unwrap_or(const { NonZeroU32::MIN });
     let with = |spans: &[Range<usize>]| {
         Cut {
             spans,
-            costs: &costs,
+            costs,
             micro_batch,
             boundary: run.boundary,
             lanes: run.lanes,
@@ -42,10 +55,6 @@ pub fn cut(
     let all = std::iter::once(0..model.steps()).collect::<Vec<_>>();
     let terms = SpanTerms::of(&run.optimizer.parse::<Optimizer>()?, run.moments, run.lanes.get());
     let (needs, terms) = needs(&with(&all), terms);
-    let machine = |memory_bytes| Machine {
-        memory_bytes,
-        speed: 1000,
-    };
     let (spans, limit) = match &run.split {
         SplitRun::Spans(count) => {
             let count = usize::from(count.get());
@@ -55,8 +64,7 @@ pub fn cut(
                     steps: model.steps(),
                 });
             }
-            let machines = vec![machine(u64::MAX); count];
-            (stages::split(&needs, &machines, &terms), u64::MAX)
+            (stages::split(&needs, count, u64::MAX, &terms), u64::MAX)
         }
         SplitRun::Auto | SplitRun::Off | SplitRun::Cut(_) => {
             let limit = memory::limit(memory)
@@ -64,7 +72,7 @@ pub fn cut(
                 .chain(memory::free())
                 .min()
                 .unwrap_or(u64::MAX);
-            (fewest_spans(&needs, machine(limit), model.steps(), &terms), limit)
+            (fewest_spans(&needs, limit, &terms), limit)
         }
     };
     match spans {
@@ -77,12 +85,12 @@ pub fn cut(
     }
 }
 
-/// Runs of steps, each of a span, to be computed anew one after the other: as few as memory allows, of which each has its weights,
-/// one sum of gradients and what a microbatch takes.
+/// The runs of steps in which a replay computes the model one after the other, each within a span. They are as long as
+/// memory allows, with weights, one sum of gradients and the memory of a microbatch.
 ///
 /// # Errors
 ///
-/// If there is not even room for one step.
+/// If there is no room for even one step.
 pub fn runs_to_replay(split: &Split, memory: Option<u64>) -> Result<Vec<Range<usize>>, Error> {
     let (needs, terms) = needs(split, SpanTerms::of_replay());
     let (likes, limit) = (memory::likes(memory), memory::limit(memory));
@@ -111,7 +119,7 @@ pub fn runs_to_replay(split: &Split, memory: Option<u64>) -> Result<Vec<Range<us
     Ok(runs)
 }
 
-/// Spans of so many steps each.
+/// Spans of this many steps each.
 fn given(spans: &[NonZeroU16], steps: usize) -> Result<Vec<Range<usize>>, Error> {
     let ranges = spans.iter().scan(0, |end, steps| {
         let begin = *end;
@@ -129,11 +137,11 @@ fn given(spans: &[NonZeroU16], steps: usize) -> Result<Vec<Range<usize>>, Error>
     })
 }
 
-/// For how many spans this peer has room, if it is to hold no more than so many.
+/// For how many spans this peer has room, at most `most`.
 ///
 /// # Errors
 ///
-/// If it has not even room for one.
+/// If there is no room for even one.
 pub fn room(
     manifest: &Manifest,
     split: &Split,

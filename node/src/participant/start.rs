@@ -1,4 +1,4 @@
-//! One participant from its start: puts task, device, link, peer and disk together and lets them run.
+//! Starts a participant: assembles task, device, link, peer and disk, and runs them.
 
 use crate::data::fetch::{Guest, fetch_manifest};
 use crate::data::provision::Source;
@@ -39,8 +39,8 @@ mod meet;
 use fetching::fetch_data;
 use meet::Met;
 
-/// Starts or resumes a run and takes part in it until it ends or this peer is asked to leave (Ctrl-C). A new run whose
-/// folder holds just that run already is resumed.
+/// Starts or resumes a run and takes part in it until it ends or this peer is asked to leave (Ctrl-C). If the folder
+/// already holds the same new run, resumes that.
 pub async fn train(
     options: TrainOptions,
     factories: &[TaskFactory],
@@ -57,8 +57,8 @@ pub async fn train(
     take_part(folder, local, &errand, factories, requests, sink).await
 }
 
-/// Joins a run and takes part in it until it ends or this peer is asked to leave (Ctrl-C). If its folder holds that run
-/// already, it goes on from there.
+/// Joins a run and takes part in it until it ends or this peer is asked to leave (Ctrl-C). If its folder already holds
+/// that run, it continues there.
 pub async fn join(options: JoinOptions, factories: &[TaskFactory], sink: Sink<'_>) -> Result<Ending, Error> {
     let requests = prepared_for(&options.local)?;
     let ticket: Ticket = options.ticket.parse()?;
@@ -94,8 +94,8 @@ fn prepared_for(local: &Local) -> Result<Requests, Error> {
     Requests::new(Some(local.leave_within)).map_err(Error::Requests)
 }
 
-/// Takes part whenever this machine may be computed on, until the run ends or this peer is asked to leave. When it may not,
-/// all that it held is let go: it comes back as if by the same command again.
+/// Takes part whenever it may compute on this machine, until the run ends or this peer is asked to leave. When it may
+/// not, it releases everything, and later comes back as if by the same command.
 async fn take_part(
     folder: Folder,
     local: Local,
@@ -132,7 +132,7 @@ async fn take_part(
     }
 }
 
-/// Waits until this machine may be computed on. Says whether it may be, or else the peer was asked to leave.
+/// Waits until it may compute on this machine. Returns false if it was asked to leave instead.
 async fn wait_for(permission: &mut Permission, requests: &mut Requests, sink: Sink<'_>) -> bool {
     let mut told = None;
     while let Some(against) = permission.against() {
@@ -148,15 +148,15 @@ async fn wait_for(permission: &mut Permission, requests: &mut Requests, sink: Si
     true
 }
 
-/// What a peer is there for.
+/// The purpose of a start.
 enum Errand {
-    /// A new run, unless it has begun in the folder.
+    /// A new run, unless the folder has it already.
     Begin(Box<NewRun>),
-    /// The run that others meet for.
+    /// A run whose peers meet without tickets.
     Meet(Box<NewRun>, Meet, Option<PathBuf>),
-    /// Whatever has begun in the folder.
+    /// The run in the folder.
     Resume,
-    /// The run that a ticket is for.
+    /// The run of a ticket.
     Join(Ticket),
 }
 
@@ -164,11 +164,11 @@ enum Errand {
 enum Outcome {
     /// For good.
     Over(Ending),
-    /// Until its machine may be computed on again. The page stays.
+    /// Until it may compute on this machine again. The page stays.
     Aside(Option<Site>),
 }
 
-/// A participant before it takes part.
+/// A participant before it knows its run.
 struct Starting<'a> {
     folder: Folder,
     local: Local,
@@ -176,7 +176,7 @@ struct Starting<'a> {
     sink: Sink<'a>,
 }
 
-/// A participant that has all that it needs to take part.
+/// A participant with everything that it needs to take part.
 struct Entrance<'a> {
     starting: Starting<'a>,
     manifest: Arc<Manifest>,
@@ -187,11 +187,11 @@ struct Entrance<'a> {
     met: Option<Met>,
 }
 
-/// How it comes to take part.
+/// How it enters the run.
 enum Entry {
     /// With a new run's first state.
     Found(State),
-    /// As whoever founds a new run, with its first state, unless others are found who have.
+    /// As the founder of a new run, with its first state, unless it finds others who have founded it.
     Look(State),
     /// From its own record of the run.
     GoOn(Box<(RunWriter, State, Head)>),
@@ -210,7 +210,7 @@ impl<'a> Starting<'a> {
         }
     }
 
-    /// What it takes to take part. Nothing if the run is finished.
+    /// Prepares to take part. None if the run is complete.
     async fn go_to(self, errand: &Errand) -> Result<Option<Entrance<'a>>, Error> {
         match errand {
             Errand::Begin(run) => self.begin(run).await.map(Some),
@@ -220,7 +220,7 @@ impl<'a> Starting<'a> {
         }
     }
 
-    /// A run that is new, unless it has begun here.
+    /// A new run, unless it has begun here.
     async fn begin(self, run: &NewRun) -> Result<Entrance<'a>, Error> {
         let run_key = self.folder.run_key();
         let (setup, manifest) = prepare(run, run_key.key().peer(), Means::of(&self.local), self.factories)?;
@@ -230,12 +230,13 @@ impl<'a> Starting<'a> {
         }
     }
 
-    /// Whatever has begun in the folder.
+    /// The run in the folder.
     async fn resume(self) -> Result<Entrance<'a>, Error> {
         if self.folder.has_run()? {
             return self.go_on(None, None).await;
         }
-        // One that came by a ticket and had not a whole state yet may still have it. A founder has nobody to ask.
+        // A peer that joined with a ticket and never had a complete state can still get it. A founder has nobody to
+        // ask.
         match self.folder.came_by() {
             Some(ticket) => self.enter(ticket).await,
             // Opening it tells what is missing.
@@ -245,7 +246,7 @@ impl<'a> Starting<'a> {
         }
     }
 
-    /// The run that a ticket is for.
+    /// The run of a ticket.
     async fn join(self, ticket: Ticket) -> Result<Entrance<'a>, Error> {
         match self.folder.holds(ticket.root.run)? {
             true => self.go_on(Some(ticket), None).await,
@@ -253,10 +254,10 @@ impl<'a> Starting<'a> {
         }
     }
 
-    /// A run that is new.
+    /// A new run.
     fn found(self, setup: RunSetup, manifest: Manifest, run_key: Secret) -> Result<Entrance<'a>, Error> {
         let run = manifest.run_id();
-        // It may have begun here before, and come to nothing: then whoever was told of it may still come.
+        // It may have begun here before and come to nothing; then the tickets of that time still work.
         let right = match self.folder.right_in(run) {
             Some(kept) => kept.clone(),
             None => Right::of_founder(run_key, manifest.root())?,
@@ -266,7 +267,7 @@ impl<'a> Starting<'a> {
         Ok(self.by(way, Arc::new(manifest), setup, right, known))
     }
 
-    /// A run that has begun here, from its last checkpoint. Others go on too: whoever is behind follows.
+    /// A run that has begun here, from its last checkpoint. Others do the same, and those that are behind follow.
     async fn go_on(mut self, ticket: Option<Ticket>, setup: Option<RunSetup>) -> Result<Entrance<'a>, Error> {
         let (writer, loaded) = RunWriter::open_in(self.folder.lock.clone())?;
         let manifest = Arc::new(loaded.manifest);
@@ -296,7 +297,7 @@ impl<'a> Starting<'a> {
         Ok(self.by(way, manifest, setup, right, known))
     }
 
-    /// What this peer may do in the run that has begun here: what it may by its folder, or by a ticket that it was given now.
+    /// This peer's rights in the run that has begun here: those in its folder, or those of a new ticket.
     fn right(&mut self, ticket: Option<Ticket>, manifest: &Manifest) -> Result<Right, Error> {
         let (root, kept) = (manifest.root(), self.folder.right_in(manifest.run_id()).cloned());
         let run_key = Some(self.folder.run_key()).filter(|key| key.key().peer() == root.key);
@@ -347,7 +348,7 @@ impl<'a> Starting<'a> {
         }
     }
 
-    /// What computes. If the data is not here it is fetched, and then a peer that is still there is told too.
+    /// Sets up what computes. Fetches the data if it is not here, and then also returns a peer that still answers.
     async fn set_up(
         &mut self,
         manifest: &Manifest,
@@ -380,7 +381,7 @@ impl<'a> Starting<'a> {
         Ok((setup, Some(from)))
     }
 
-    /// Whoever is there, and the run's manifest.
+    /// A peer that answers, and the run's manifest.
     async fn ask(&self, ticket: &Ticket, known: &Known) -> Result<(Source, Bytes), DialError> {
         let others = known.contacts().map(|(_, contact)| contact);
         fetch_manifest(ticket, others, &self.folder.identity).await
@@ -392,7 +393,7 @@ impl<'a> Starting<'a> {
 }
 
 impl Entrance<'_> {
-    /// Opens link, page and record, and lets the peer run.
+    /// Opens link, page and record, and runs the peer.
     async fn take_part(self, requests: &mut Requests, permission: &mut Permission) -> Result<Outcome, Error> {
         let Self {
             starting,
@@ -444,7 +445,7 @@ impl Entrance<'_> {
             Entry::GoOn(record) => {
                 let (mut writer, state, head) = *record;
                 let peer = Peer::resume(manifest.clone(), settings, state, head, Time(0));
-                // Who may not go on alone waits for who may.
+                // A peer that may not go on alone waits for one that may.
                 if let Some(founder) = peer.founder() {
                     writer.resume(founder.clone())?;
                 }
@@ -466,7 +467,7 @@ impl Entrance<'_> {
             node.begin_record();
         }
         if warm {
-            // Its speed is asked for when it enters, which who goes on may have to do as well.
+            // Its speed is needed when it enters a run, which may also happen to one that goes on alone.
             node.warm();
         }
         if looks.is_some() {
@@ -486,7 +487,7 @@ impl Entrance<'_> {
     }
 }
 
-/// A ticket's addresses, to be kept.
+/// A ticket's addresses, as text.
 fn texts(ticket: &Ticket) -> Vec<String> {
     let addresses = ticket.addrs.iter().take(Contact::LIMIT);
     addresses.map(ToString::to_string).collect()

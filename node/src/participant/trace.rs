@@ -1,10 +1,10 @@
-//! A trace of what a peer does, for whoever asks why a run is stuck: translated from what goes into the peer and what
-//! comes out of it, so that the protocol itself has no output.
+//! Traces what a peer does, to find out why a run is stuck. It is translated from the peer's inputs and outputs, so the
+//! protocol itself needs no logging.
 //!
-//! At `debug`: a line for each attempt, commit and link, and for each message of an agreement. At `trace`: every message,
-//! with its size. Each line stands in spans that name this peer and the view that it is in.
+//! At `debug`: a line for each attempt, commit and link, and for each message of an agreement. At `trace`: every
+//! message, with its size. Each line is in spans that name this peer and its view.
 //!
-//! It must change nothing, and cost nothing where nobody listens.
+//! Tracing changes nothing, and costs nothing if nobody listens.
 
 use crate::net::link::{LinkEvent, SendError};
 use annulus_core::peer::{Commit, Event};
@@ -18,12 +18,12 @@ use tracing::{Level, Span, debug, debug_span, enabled, trace};
 #[derive(Debug)]
 pub struct Trace {
     peer: Span,
-    /// The view that the peer is in, and its span.
+    /// The peer's view, and its span.
     view: Option<(ViewKey, Span)>,
 }
 
 impl Trace {
-    /// Of a peer of this name.
+    /// For a peer of this name.
     pub fn new(me: PeerId) -> Self {
         Self {
             peer: debug_span!("peer", %me),
@@ -31,7 +31,7 @@ impl Trace {
         }
     }
 
-    /// The peer is in this view now, in none if it is no member.
+    /// The peer is in this view now; in none if it is not a member.
     pub fn enter(&mut self, view: Option<(ViewKey, &[PeerId])>) {
         let known = self.view.as_ref().map(|(key, _)| *key);
         if !enabled!(Level::DEBUG) || view.map(|(key, _)| key) == known {
@@ -45,7 +45,7 @@ impl Trace {
         });
     }
 
-    /// What the link tells, but for frames.
+    /// Traces an event of the link, except frames.
     pub fn link(&self, event: &LinkEvent) {
         self.within(|| match event {
             LinkEvent::Up {
@@ -61,7 +61,7 @@ impl Trace {
         });
     }
 
-    /// A message came in a frame of so many bytes.
+    /// Traces a received message, and the size of its frame.
     pub fn received(&self, from: PeerId, message: &Message, bytes: usize) {
         self.within(|| {
             let told = Told(message);
@@ -73,12 +73,12 @@ impl Trace {
         });
     }
 
-    /// A frame came that is no message: its sender is hung up on.
+    /// Traces a frame that is not a message: its sender's link is closed.
     pub fn refused(&self, from: PeerId, error: WireError) {
         self.within(|| debug!(%from, %error, "hanging up"));
     }
 
-    /// A message went in a frame of so many bytes, or could not.
+    /// Traces a message that was sent, or could not be, and the size of its frame.
     pub fn sent(&self, to: PeerId, message: &Message, bytes: usize, sent: Result<(), SendError>) {
         self.within(|| {
             let told = Told(message);
@@ -90,7 +90,7 @@ impl Trace {
         });
     }
 
-    /// What else the peer asks for.
+    /// Traces other outputs of the peer.
     pub fn output(&self, output: &Output) {
         self.within(|| match output {
             Output::Send { .. } => {}
@@ -124,11 +124,11 @@ fn committed(commit: &Commit) {
     debug!(members, weight, %digest, seconds, "committed {}", Named(&commit.view));
 }
 
-/// A message as the trace names it: its kind, and what matters of it when an agreement is stuck.
+/// A message as the trace prints it: its kind, and the fields that matter when an agreement is stuck.
 struct Told<'a>(&'a Message);
 
 impl Told<'_> {
-    /// Whether every round may have some.
+    /// Whether a round may have many of them.
     fn is_frequent(&self) -> bool {
         use Message::*;
         matches!(

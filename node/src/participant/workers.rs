@@ -1,5 +1,5 @@
-//! The threads that compute: one for contributions, one for evaluations, so that neither delays the other
-//! or the network. Each makes its own [`Worker`]; the second only when it is first needed.
+//! The threads that compute: one for contributions, one for evaluations, so that neither delays the other or the
+//! network. Each makes its own [`Worker`], the second only when it is first needed.
 
 use super::compute::{ComputeResult, warm_up};
 use super::gpu_memory::Limit;
@@ -16,10 +16,10 @@ use std::thread;
 use std::time::Instant;
 use tokio::sync::mpsc::UnboundedSender;
 
-/// What the threads tell the loop.
+/// The threads' results for the driver.
 #[derive(Debug)]
 pub enum WorkerResult {
-    /// What came of a contribution, or of trying the device out.
+    /// The result of a contribution, or of trying the device out.
     Computed(Box<ComputeResult>),
     /// An evaluation of the parameters after a round.
     Evaluated(Round, Result<Option<Eval>, WorkerError>),
@@ -31,21 +31,21 @@ enum Job {
     Span { work: Box<SpanWork>, samples: Vec<u64> },
 }
 
-/// What computes.
+/// The workers of a peer.
 pub enum Engine {
-    /// A whole model, on this thread; and what makes another worker for evaluations.
+    /// A whole model on this thread, and a factory of another worker for evaluations.
     Whole(Box<dyn Worker>, WorkerFactory),
-    /// Spans of a model that is split. Nobody evaluates it, since nobody has all of it.
+    /// Spans of a split model. Nobody evaluates it, since nobody has all of it.
     Spans(Box<SplitModel>),
 }
 
-/// How much of the machine the threads take.
+/// Limits on the machine's resources.
 pub struct Limits {
-    /// Of the device's time.
+    /// The share of the device's time.
     pub pace: Pace,
-    /// How far they stand back behind other processes.
+    /// The niceness of the threads.
     pub nice: u8,
-    /// Of the GPU's memory.
+    /// The limit on GPU memory.
     pub memory: Option<Limit>,
 }
 
@@ -56,7 +56,7 @@ pub struct Workers {
 }
 
 impl Workers {
-    /// Starts the threads; what they find out comes through `results`, at most one result for each job.
+    /// Starts the threads. Their results come through `results`, at most one per job.
     pub fn start(
         engine: Engine,
         manifest: &Manifest,
@@ -81,7 +81,7 @@ impl Workers {
             be_nice(nice);
             compute((worker, contributor), limits, &queue, &to)
         });
-        // Two waiting evaluations hold two copies of the parameters; more are not worth their memory.
+        // Two waiting evaluations hold two copies of the parameters; more are not worth the memory.
         let (evaluations, queue) = mpsc::sync_channel::<(Round, Vec<f32>)>(1);
         spawn("annulus-evaluate", move || {
             be_nice(nice);
@@ -91,7 +91,7 @@ impl Workers {
         Self { jobs, evaluations }
     }
 
-    /// Tries the device out, for a task of so many samples: see [`warm_up`].
+    /// Tries the device out, for a task with this many samples: see [`warm_up`].
     pub fn warm(&self, samples: u64) {
         let _ = self.jobs.send(Job::Warm { samples });
     }
@@ -111,7 +111,7 @@ impl Workers {
         self.evaluations.is_some()
     }
 
-    /// Evaluates parameters, unless two evaluations wait already. Says whether it will.
+    /// Evaluates parameters, unless two evaluations wait already. Returns whether it will.
     pub fn evaluate(&self, round: Round, params: &[f32]) -> bool {
         let evaluations = self.evaluations.as_ref();
         evaluations.is_some_and(|to| to.try_send((round, params.to_vec())).is_ok())
@@ -151,7 +151,7 @@ fn compute(
                 let awake = Instant::now();
                 let made = read_sync(contributor.contribute(&mut *worker, share));
                 pace.worked(awake, Instant::now(), processor_time);
-                // The rest too is time that the others wait: the share follows from both.
+                // The time for the rest delays others too, so shares must account for both.
                 ComputeResult::of(round, made, start.elapsed())
             }
             Job::Span { .. } => unreachable!("the model is not split"),

@@ -1,4 +1,4 @@
-//! From a batch to gradients: the one place that asks a task for its loss.
+//! Computes gradients from a batch. This is the only place that asks a task for its loss.
 
 use burn::tensor::{Device, Gradients, Tensor};
 
@@ -6,7 +6,7 @@ use super::prefetch::Part;
 use super::worker::WorkerError;
 use crate::task::Task;
 
-/// The sum of the losses over a part, and its gradients.
+/// The sum of the losses over a part of a batch, and its gradients.
 pub(super) fn backward<T: Task>(
     task: &T,
     model: &T::Model,

@@ -17,7 +17,7 @@ pub fn layout_of<M: Module>(model: &M) -> Result<Layout, WorkerError> {
     list.finish()
 }
 
-/// Parameters as they are met on the way through a model.
+/// The parameters that were visited so far.
 #[derive(Default)]
 pub(super) struct List {
     path: Vec<String>,
@@ -29,7 +29,7 @@ impl List {
     pub(super) fn enter(&mut self, name: &str, container_type: &str) {
         self.path.push(name.to_owned());
         if container_type.ends_with(":BatchNorm") {
-            // The type is that of the module which `name` is a field of.
+            // The type belongs to the module that has the field `name`.
             let module = self.path[..self.path.len() - 1].join(".");
             let problem = format!(
                 "{module} is a batch normalization, whose running statistics no gradient carries \
@@ -53,15 +53,15 @@ impl List {
             name,
             shape: tensor.dims().to_vec(),
             offset: self.layout.len,
-            // Biases and normalizations have one dimension. What is frozen has no gradient, and
-            // must not decay either.
+            // Biases and normalizations have one dimension. A frozen parameter has no gradient and must not decay
+            // either.
             decay: D > 1 && tensor.is_require_grad(),
         };
         self.layout.len += spec.len();
         self.layout.tensors.push(spec);
     }
 
-    /// All of them.
+    /// The layout of all parameters.
     ///
     /// # Errors
     ///

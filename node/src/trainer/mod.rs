@@ -1,7 +1,7 @@
-//! A Burn model seen as one flat vector of `f32`: parameters in, sums of gradients out.
+//! Trains a Burn model that the protocol sees as one flat vector of `f32`: parameters in, sums of gradients out.
 //!
-//! [`Worker`] computes gradients and knows nothing of peers, rounds or optimizers; [`Contributor`] makes of them what a round
-//! asks for. [`span`] computes some of a model's steps, for models that one machine need not hold whole.
+//! [`Worker`] computes gradients and knows nothing of peers, rounds or optimizers. [`Contributor`] turns them into what
+//! a round needs. [`span`] computes some steps of a model, for models that are too large for one machine.
 
 mod backward;
 mod fitting;
@@ -49,51 +49,51 @@ pub use self::slowed::Slowed;
 pub use self::timed::Timed;
 pub use self::worker::{Contribution, LocalStep, Pending, Stepper, Worker, WorkerError};
 
-/// What a trainer needs to know beside its task and device.
+/// Options of a trainer besides its task and device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TrainerOptions {
     /// The run's seed.
     pub seed: u64,
-    /// Most samples that the device works on at once; 0 for as many as it is given.
+    /// Most samples that the device processes at once; 0 for the whole batch it is given.
     pub micro_batch: usize,
 }
 
 /// Trains a task's model on one device.
 pub struct Trainer<T: Task> {
     task: Arc<T>,
-    /// With autodiff.
+    /// The device, with autodiff.
     device: Device,
     device_kind: DeviceKind,
     device_name: String,
-    /// Batches that are computed on at once: on a CPU one per core.
+    /// Batches that are computed in parallel: one per core on a CPU.
     threads: usize,
     options: TrainerOptions,
     /// Most samples at once that have fitted the device.
     fits: usize,
     layout: Layout,
-    /// The parameters, each at a place of its own, in a vector on a GPU.
+    /// Where each parameter lies in a vector on a GPU.
     on_device: Arc<SplitLayout>,
-    /// Where gradients are in such a vector, with the loss as the last of them.
+    /// Where each gradient lies in such a vector, and the loss behind them.
     with_loss: Arc<SplitLayout>,
     model: T::Model,
-    /// The vector that the model's parameters are views of, once it was loaded, on a GPU.
+    /// On a GPU: the vector that the loaded model's parameters are views of.
     params: Option<SplitVector>,
-    /// The optimizer that steps them there.
+    /// On a GPU: the optimizer that steps them.
     stepping: Option<LocalOptimizer>,
     prefetcher: Prefetcher<T>,
-    /// What was said to come next.
+    /// The samples that were announced next, and their batches.
     ahead: Option<(Vec<u64>, Batches<T>)>,
     sum: Sum,
 }
 
-/// What was summed up since parameters were loaded or the last sum was taken.
+/// The sums since parameters were loaded or the last sum was taken.
 #[derive(Default)]
 struct Sum {
-    /// Gradients, on the CPU; elsewhere the allocation that they will be read into.
+    /// On the CPU the gradients; elsewhere the allocation that they will be read into.
     gradient: Vec<f32>,
-    /// Gradients and the loss behind them, elsewhere.
+    /// On other devices: the gradients, and the loss behind them.
     on_device: Option<SplitVector>,
-    /// Sum of the losses, on the CPU.
+    /// On the CPU: the sum of the losses.
     loss: f32,
     samples: u32,
 }
@@ -103,14 +103,14 @@ impl<T: Task> Trainer<T> {
     ///
     /// # Errors
     ///
-    /// If the model has no parameters, or some that cannot be trained by summing gradients, or that
-    /// no buffer of the device can hold.
+    /// If the model has no parameters, has some that cannot be trained by summing gradients, or does not fit into a
+    /// buffer of the device.
     pub fn new(task: Arc<T>, device: &OpenDevice, options: TrainerOptions) -> Result<Self, WorkerError> {
         let largest = split::largest(&device.device).unwrap_or(usize::MAX);
         Self::within(task, device, options, largest)
     }
 
-    /// As [`new`](Self::new), with no buffer of more than so many numbers.
+    /// Like [`new`](Self::new), with at most this many numbers in a buffer.
     fn within(
         task: Arc<T>,
         device: &OpenDevice,
@@ -125,7 +125,7 @@ impl<T: Task> Trainer<T> {
             false => device.device.clone().autodiff(),
             true => device.device.clone().autodiff().gradient_checkpointing(),
         };
-        // The CPU backend is where the model is already; forking it would copy for nothing.
+        // The model is already on the CPU. Forking it would copy it for nothing.
         let model = match device.kind {
             DeviceKind::Cpu => model,
             DeviceKind::Gpu | DeviceKind::SoftwareGpu => model.fork(&autodiff),
@@ -139,7 +139,7 @@ impl<T: Task> Trainer<T> {
             device_kind: device.kind,
             device_name: device.name.clone(),
             threads: match device.kind {
-                // One, too, where there are no threads.
+                // Also one where there are no threads.
                 DeviceKind::Cpu => std::thread::available_parallelism().map_or(1, usize::from),
                 DeviceKind::Gpu | DeviceKind::SoftwareGpu => 1,
             },
@@ -158,7 +158,7 @@ impl<T: Task> Trainer<T> {
         self.device_kind == DeviceKind::Cpu
     }
 
-    /// Micro-batches of samples, each as the parts of it that a processor's cores work on at once.
+    /// Splits samples into micro-batches, and each of these into parts that the cores compute in parallel.
     fn cut<'a>(&self, samples: &'a [u64]) -> Vec<Vec<&'a [u64]>> {
         let at_once = match self.options.micro_batch {
             0 => samples.len().max(1),
@@ -176,14 +176,14 @@ impl<T: Task> Trainer<T> {
         samples.chunks(at_once).map(parts).collect()
     }
 
-    /// Begins to make the batches of samples.
+    /// Starts to make the batches of these samples.
     fn order(&self, samples: &[u64]) -> Batches<T> {
         let parts = self.cut(samples).concat();
         let parts = parts.into_iter().map(<[u64]>::to_vec).collect();
         self.prefetcher.order(parts, self.threads)
     }
 
-    /// The first of these that the task does not have.
+    /// An error for the first of these samples that the task does not have.
     fn unknown(&self, samples: &[u64]) -> Option<WorkerError> {
         let known = self.task.dataset().len();
         let sample = *samples.iter().find(|sample| **sample >= known)?;
@@ -193,7 +193,7 @@ impl<T: Task> Trainer<T> {
         })
     }
 
-    /// Adds the gradients and the loss of a batch up on the device.
+    /// Adds the gradients and the loss of a batch on the device.
     fn add_on_device(&mut self, batches: &mut Batches<T>) -> Result<(), WorkerError> {
         let (loss, mut gradients) = backward(&*self.task, &self.model, batches.next()?, &self.device)?;
         let parts = gradients_and_loss(&self.model, &mut gradients, loss);
@@ -205,7 +205,7 @@ impl<T: Task> Trainer<T> {
     }
 
     fn check_finite(&self, gradient: &[f32]) -> Result<(), WorkerError> {
-        // Magnitudes in order of their bits, infinity and NaN last: a loop that vectorizes.
+        // Compares magnitudes by their bits, where infinity and NaN come last: this loop vectorizes.
         let largest = |values: &[f32]| values.iter().map(|v| v.abs().to_bits()).max();
         let infinity = f32::INFINITY.to_bits();
         if largest(gradient) < Some(infinity) {
@@ -239,12 +239,12 @@ impl<T: Task> Worker for Trainer<T> {
                 found: params.len(),
             });
         }
-        // Clones share their tensors, so this copies nothing.
+        // Clones share their tensors, so nothing is copied.
         let model = self.model.clone();
         let device = self.device.clone().without_autodiff();
         self.params = SplitVector::upload(&self.on_device, &params, &device);
         self.model = match &self.params {
-            // One upload for all that a buffer holds, of which each parameter is a view.
+            // One upload for everything in a buffer, of which each parameter is a view.
             Some(vector) => model.map(&mut View {
                 vector: vector.clone(),
                 device: &self.device,
@@ -262,7 +262,7 @@ impl<T: Task> Worker for Trainer<T> {
 
     fn work_on_at_most(&mut self, samples: usize) {
         self.options.micro_batch = samples;
-        // Its parts would be others.
+        // With another size the parts would differ.
         self.ahead = None;
     }
 
@@ -288,7 +288,7 @@ impl<T: Task> Worker for Trainer<T> {
             _ => self.order(samples),
         };
         let _random = drawing();
-        // So that dropout is another one for other samples, yet the same when tried again.
+        // Dropout differs from sample to sample, yet is the same when a batch is computed again.
         self.device.seed(self.options.seed ^ first.rotate_left(32));
         self.sum.gradient.resize(self.layout.len, 0.0);
         for parts in self.cut(samples) {

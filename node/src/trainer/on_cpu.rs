@@ -1,4 +1,4 @@
-//! Gradients on the CPU: summed up in a vector of the host's, batches on as many cores as there are.
+//! Sums gradients on the CPU into a vector of the host, with one batch per core at a time.
 
 use annulus_shaders::cpu::keep_to;
 use burn::module::{Module, ModuleVisitor, Param};
@@ -11,9 +11,9 @@ use super::read::{as_floats, read, read_scalar};
 use super::worker::WorkerError;
 use crate::task::Task;
 
-/// Adds the gradients over so many batches to `sum`, where reading them is no more than a copy, and gives the sum of the
-/// losses. So many threads work on a batch each, and these are added in their order: the bits do not depend on how many
-/// threads there are.
+/// Adds the gradients of this many batches to `sum` and returns the sum of the losses. Reading gradients is only a copy
+/// here. Each thread computes one batch, and the results are added in the order of the batches, so the bits do not
+/// depend on the number of threads.
 pub(super) fn add_up<T: Task>(
     task: &T,
     model: &T::Model,
@@ -77,7 +77,7 @@ pub(super) fn add_gradients<M: Module>(
             let rest = std::mem::take(&mut self.rest);
             let (place, rest) = rest.split_at_mut(tensor.shape().num_elements());
             self.rest = rest;
-            // What is frozen, or takes no part in the loss, has none and adds nothing.
+            // A parameter that is frozen, or that the loss does not use, has no gradient.
             let Some(gradient) = tensor.grad_remove(self.gradients) else {
                 return;
             };

@@ -10,7 +10,7 @@ use super::worker::WorkerError;
 use annulus_core::{Layout, TensorSpec};
 use annulus_shaders::split::{SplitLayout, SplitVector};
 
-/// Places for the parameters, and for what else comes behind them.
+/// Places for the parameters, and for what else follows them.
 pub(super) fn places(
     layout: &Layout,
     behind: &[usize],
@@ -33,14 +33,14 @@ pub(super) fn places(
     })
 }
 
-/// The sums on the device: gradients into `buffer`, the loss as the result.
+/// Reads the sums from the device: gradients into `buffer`, and the loss as the result.
 pub(super) async fn read_total(total: &SplitVector, buffer: &mut [f32]) -> Result<f32, WorkerError> {
     let mut loss = [0.0];
     let mut rest = buffer;
     for part in total.parts() {
         let data = read(part.tensor()).await?;
         let layout = part.layout();
-        // The loss is behind all gradients, perhaps alone.
+        // The loss comes after all gradients, perhaps in a buffer of its own.
         let gradients = layout.dense_len().min(rest.len());
         let (values, behind) = std::mem::take(&mut rest).split_at_mut(gradients);
         let also = layout.dense_len() - gradients;
@@ -51,12 +51,12 @@ pub(super) async fn read_total(total: &SplitVector, buffer: &mut [f32]) -> Resul
     Ok(loss)
 }
 
-/// Makes each parameter a view of a vector that holds all of them.
+/// Makes each parameter a view of one vector that holds all of them.
 pub(super) struct View<'a> {
     pub(super) vector: SplitVector,
-    /// With autodiff.
+    /// The device, with autodiff.
     pub(super) device: &'a Device,
-    /// Which tensor is the next one.
+    /// The number of the next tensor.
     pub(super) next: usize,
 }
 
@@ -66,7 +66,7 @@ impl ModuleMapper for View<'_> {
         self.next += 1;
         param.map(|old| {
             let view = Tensor::from_inner(self.vector.view(index, old.dims()));
-            // A tensor that is made on the device would get this from it.
+            // A tensor that is created on the device would take this from the device.
             let view = match self.device.gradient_checkpointing_strategy() {
                 Some(strategy) => view.with_gradient_checkpointing_strategy(strategy),
                 None => view,
@@ -76,7 +76,7 @@ impl ModuleMapper for View<'_> {
     }
 }
 
-/// All gradients, where there are any, and then the loss.
+/// Collects all gradients that exist, and then the loss.
 pub(super) fn gradients_and_loss<M: Module>(
     model: &M,
     gradients: &mut Gradients,

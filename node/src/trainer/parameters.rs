@@ -1,4 +1,4 @@
-//! A model's parameters: as the seed makes them, and put into a model.
+//! Draws a model's initial parameters from the seed, and puts parameters into a model.
 
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -7,28 +7,27 @@ use burn::tensor::{Device, Tensor, TensorData};
 
 use crate::task::Task;
 
-/// Burn's CPU backend has one random generator for the whole process. Initial parameters must not
-/// depend on what else draws from it (dropout in another worker), so they are made alone.
+/// Burn's CPU backend has one random generator for the whole process. Initial parameters must not depend on other users
+/// of it, such as dropout in another worker, so nobody else may draw while they are made.
 static RANDOM: RwLock<()> = RwLock::new(());
 
-/// Held by who draws random numbers in training: shared with other workers, but not with the making of initial
-/// parameters.
+/// A lock for drawing random numbers in training. Workers share it with each other, but not with [`drawing_alone`].
 pub(super) fn drawing() -> RwLockReadGuard<'static, ()> {
     RANDOM.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Held by who makes initial parameters: nobody else draws meanwhile.
+/// A lock for drawing initial parameters: nobody else draws meanwhile.
 pub(super) fn drawing_alone() -> RwLockWriteGuard<'static, ()> {
     RANDOM.write().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The model as the seed makes it, on the CPU whatever device will train it, and its parameters.
+/// The model as the seed makes it, and its parameters. It is always made on the CPU, whichever device will train it.
 pub(super) fn initial_model<T: Task>(task: &T, seed: u64) -> (T::Model, Vec<f32>) {
     let _alone = drawing_alone();
     let cpu = Device::flex().autodiff();
     cpu.seed(seed);
     let model = task.model(&cpu);
-    // Burn draws a parameter when it is first looked at, so this fixes the order.
+    // Burn draws a parameter when it is first read, so this fixes the order.
     let params = parameters_of(&model);
     (model, params)
 }
@@ -61,12 +60,12 @@ impl ModuleVisitor for Collect {
 /// If there are fewer values than parameters.
 #[cfg(test)]
 pub(crate) fn model_of<T: Task>(task: &T, params: &[f32], device: &Device) -> T::Model {
-    // A parameter draws its first values when it is first looked at, also one that is replaced at once.
+    // Burn draws a parameter's first values when it is first read, even if they are replaced at once.
     let _alone = drawing_alone();
     with_parameters(task.model(device), params, device)
 }
 
-/// A model whose parameters are replaced, in visiting order, by as many values as `layout_of` says.
+/// Replaces a model's parameters, in visiting order, by as many values as `layout_of` says.
 ///
 /// # Panics
 ///
@@ -93,7 +92,7 @@ impl ModuleMapper for Load<'_> {
     }
 }
 
-/// A model with the same values, in no graph with the old: threads that share a graph wait for each other.
+/// A model with the same values but no shared graph: threads that share a graph wait for each other.
 pub(super) fn detached<M: Module>(model: M) -> M {
     model.map(&mut Detach)
 }

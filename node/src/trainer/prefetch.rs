@@ -1,5 +1,5 @@
-//! Batches made ahead of their use, on a thread of their own while the device works; where there are no threads, when they
-//! are asked for. Knows neither models nor devices.
+//! Makes batches ahead of time on a separate thread while the device computes. Where there are no threads, batches are
+//! made when they are needed. Knows neither models nor devices.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::thread;
 use super::worker::WorkerError;
 use crate::task::{Batch, Dataset, Task, TaskError};
 
-/// A batch, and of how many samples it is.
+/// A batch, and its number of samples.
 pub(super) struct Part<T: Task> {
     pub(super) samples: usize,
     pub(super) batch: Batch<T>,
@@ -28,13 +28,13 @@ pub(super) struct Prefetcher<T: Task> {
     orders: Option<Sender<Order<T>>>,
 }
 
-/// Batches to make, and where to.
+/// Batches to make, and the channel for them.
 struct Order<T: Task> {
     parts: VecDeque<Vec<u64>>,
     made: SyncSender<Made<T>>,
 }
 
-/// Batches in the order in which they were asked for.
+/// Batches, in the order in which they were ordered.
 pub(super) enum Batches<T: Task> {
     /// By the thread.
     Ahead(Receiver<Made<T>>),
@@ -49,7 +49,7 @@ impl<T: Task> Prefetcher<T> {
         let made = Arc::<AtomicU64>::default();
         let counted = made.clone();
         let thread = thread::Builder::new().name("annulus-batches".into());
-        // A browser has no thread for it.
+        // A browser cannot start a thread.
         let started = thread.spawn(move || {
             for Order { parts, made } in queue {
                 // The other end is dropped once no more are wanted.
@@ -67,20 +67,20 @@ impl<T: Task> Prefetcher<T> {
         }
     }
 
-    /// Begins to make these batches, of which so many may wait to be taken while one more is made.
+    /// Starts to make these batches. At most `waiting` of them wait to be taken while one more is made.
     pub(super) fn order(&self, parts: VecDeque<Vec<u64>>, waiting: usize) -> Batches<T> {
         let Some(orders) = &self.orders else {
             return Batches::Inline(self.task.clone(), parts);
         };
         let (made, batches) = mpsc::sync_channel(waiting);
-        // A thread that has panicked is noticed when the batch is missed.
+        // If the thread has panicked, the caller notices when the batch is missing.
         let _ = orders.send(Order { parts, made });
         Batches::Ahead(batches)
     }
 }
 
 impl<T: Task> Batches<T> {
-    /// The next one.
+    /// Takes the next batch.
     ///
     /// # Errors
     ///

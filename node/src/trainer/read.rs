@@ -1,4 +1,4 @@
-//! Numbers back from a device.
+//! Reads numbers back from a device.
 
 use burn::tensor::{Tensor, TensorData, Transaction};
 

@@ -1,29 +1,29 @@
-//! A member's share of a round, and what its device makes of it: the sum of gradients, or the way that local steps lead.
+//! Computes a member's share of a round: the sum of gradients, or the delta of its local steps.
 
 use super::worker::{Contribution, LocalStep, Stepper, Worker, WorkerError};
 use annulus_core::Manifest;
 use annulus_core::local::{LocalOptimizer, LocalRound};
 use std::ops::Range;
 
-/// What there is to do for a round.
+/// The work of a member in a round.
 #[derive(Clone, Debug)]
 pub struct Share {
     /// Samples of the data set, in the order in which they count.
     pub samples: Vec<u64>,
-    /// The parameters. What comes of them comes in the same allocation.
+    /// The parameters. The result comes in the same allocation.
     pub params: Vec<f32>,
-    /// How to step, if not only gradients are to be summed.
+    /// How to take local steps; none: only sum gradients.
     pub local: Option<LocalRound>,
 }
 
-/// Makes contributions to the rounds of one run. Holds what goes on from one round to the next: the local optimizer.
+/// Makes the contributions to one run's rounds. Holds what survives from one round to the next: the local optimizer.
 pub struct Contributor {
     manifest: Manifest,
     optimizer: Option<LocalOptimizer>,
 }
 
 impl Contributor {
-    /// For a run.
+    /// A contributor to this run.
     pub fn new(manifest: &Manifest) -> Self {
         Self {
             manifest: manifest.clone(),
@@ -59,8 +59,8 @@ impl Contributor {
     }
 }
 
-/// The way that the local steps of a round lead from the parameters: the samples, as many of the share as are there, times
-/// the parameters now less those at the end. What comes of the first steps of a share alone is kept by the optimizer.
+/// The delta of a round's local steps: (parameters before minus parameters after) times the samples of the share that
+/// were computed. After the first part of a share alone the result stays in the optimizer.
 ///
 /// # Errors
 ///
@@ -97,17 +97,17 @@ pub async fn local_steps(
     })
 }
 
-/// The steps that are to be taken, from where.
+/// The local steps to take, and where they start.
 struct Walk<'a> {
     manifest: &'a Manifest,
     round: &'a LocalRound,
-    /// Each with which of the samples it is made of.
+    /// Each step's number, and its range of the samples.
     steps: &'a [(u32, Range<usize>)],
     samples: &'a [u64],
 }
 
 impl Walk<'_> {
-    /// Has the device work on no more at once than it can of the largest step.
+    /// Finds out how many samples of the largest step the device can process at once.
     async fn fit(&self, worker: &mut dyn Worker) -> Result<(), WorkerError> {
         let largest = self.steps.iter().max_by_key(|(_, samples)| samples.len());
         match largest {
@@ -116,7 +116,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Has the device sum the gradients of a step up, and the samples of the one behind it read meanwhile.
+    /// Sums the gradients of a step on the device, while the samples of the next step are read.
     fn accumulate(&self, worker: &mut dyn Worker, index: usize) -> Result<(), WorkerError> {
         worker.accumulate(&self.samples[self.steps[index].1.clone()])?;
         if let Some((_, next)) = self.steps.get(index + 1) {
@@ -125,8 +125,8 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Parameters go to the device and gradients come back for each step, which the processor takes. Where that has led, and
-    /// the sum of the losses.
+    /// Takes steps on the processor: for each, parameters go to the device and gradients come back. Returns the
+    /// parameters reached and the sum of the losses.
     async fn on_host(
         &self,
         worker: &mut dyn Worker,
@@ -150,7 +150,7 @@ impl Walk<'_> {
         Ok((now, loss_sum))
     }
 
-    /// Local steps by a device that takes them itself: parameters go there once and come back once, moments stay.
+    /// Takes steps on the device: parameters go there once and come back once, and moments stay.
     async fn on_device(
         &self,
         worker: &mut dyn Worker,

@@ -1,5 +1,4 @@
-//! A slow device, acted: a worker that takes longer than it needs, so that anybody can see on one machine what a run of slow
-//! machines is like.
+//! Slows a worker down, so that you can see on one machine how a run of slow machines behaves.
 
 use super::worker::{Contribution, Pending, Worker, WorkerError};
 use crate::options::ActedSpeed;
@@ -10,19 +9,19 @@ use std::sync::atomic::AtomicU64;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Sleeps after each sum of gradients, so that it takes as long as a slower device would: one of its own has the same speed
-/// whatever else the processor does. Whoever measures how fast it is counts that in.
+/// Sleeps after each sum of gradients, to take as long as a slower device would. A real slow device has the same speed
+/// whatever else the processor does. The sleep counts in measured speeds.
 pub struct Slowed {
     worker: Box<dyn Worker>,
     speed: ActedSpeed,
     worked: Duration,
     samples: usize,
-    /// Seconds of a sample, at best.
+    /// The fastest time of a sample so far, in seconds.
     least: f64,
 }
 
 impl Slowed {
-    /// As slow as that.
+    /// Wraps a worker that is to seem this slow.
     pub fn new(worker: Box<dyn Worker>, speed: ActedSpeed) -> Self {
         Self {
             worker,

@@ -1,7 +1,7 @@
-//! Local steps on a GPU: parameters and the optimizer's moments stay there, and of each step only three numbers come back.
+//! Takes local steps on a GPU: parameters and moments stay there, and only three numbers per step come back.
 //!
-//! For each step the host would else read all gradients, step on the processor, and send all parameters: twice the vector
-//! over the bus.
+//! Otherwise the host would read all gradients, step on the processor and send all parameters, for every step: twice
+//! the vector over the bus.
 
 use annulus_core::optim::Optimizer;
 use annulus_shaders::optim::{LocalOptimizer, Rule, Step, Totals};
@@ -13,7 +13,7 @@ use super::worker::{LocalStep, Pending, Stepper, WorkerError};
 use super::{Sum, Trainer};
 use crate::task::Task;
 
-/// The kernels' rule for an optimizer; nothing if there is none.
+/// The kernels' rule for an optimizer, if they have one.
 pub(super) fn rule_of(optimizer: &Optimizer) -> Option<Rule> {
     let adam = |[beta1, beta2, eps, weight_decay]: [f32; 4], decoupled| Rule::Adam {
         beta1,
@@ -57,7 +57,7 @@ impl<T: Task> Trainer<T> {
         LocalOptimizer::new(rule, &self.on_device, &decays, &device)
     }
 
-    /// The sum of the losses, unless it or the gradient is not finite.
+    /// Returns the sum of the losses, or an error if it or the gradient is not finite.
     async fn finite_loss(&self, total: &SplitVector, totals: &Totals) -> Result<f32, WorkerError> {
         let loss = total.view(self.layout.tensors.len(), [1]);
         let [totals, loss] = read_both(totals.tensor(), loss).await?;
@@ -69,7 +69,7 @@ impl<T: Task> Trainer<T> {
             unreachable!("a norm and a count");
         };
         if *others > 0.0 {
-            // Which tensor it is, all of it has to be read for.
+            // To name the tensor, the whole gradient must be read.
             let mut gradient = vec![0.0; self.layout.len];
             read_total(total, &mut gradient).await?;
             self.check_finite(&gradient)?;
@@ -93,12 +93,12 @@ impl<T: Task> Stepper for Trainer<T> {
                 samples,
                 ..
             } = std::mem::take(&mut self.sum);
-            // The allocation that the parameters will be read into.
+            // The parameters will be read into this allocation.
             self.sum.gradient = gradient;
             let (Some(total), Some(params), Some(optimizer)) =
                 (on_device, &mut self.params, &mut self.stepping)
             else {
-                // Nothing was summed up.
+                // Nothing was summed.
                 return Ok(0.0);
             };
             let totals = Totals::of_gradients(&total, &self.on_device);

@@ -549,7 +549,7 @@ fn a_share_too_large_for_a_gpu_is_cut_until_it_fits() {
     }
 }
 
-/// The shares of a lone member with so many samples a step, cut into five steps.
+/// The shares of a lone member that takes five steps a round.
 fn cut(manifest: &Manifest) -> Cut {
     let key = Identity::generate().key();
     let admission = Invitation::of_run(key.clone()).admit(key.peer(), manifest.run_id());

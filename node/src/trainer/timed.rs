@@ -1,5 +1,5 @@
-//! No device, only its time: a worker that takes so long for each sample and sums up zeros, so that what links make of a run
-//! can be measured with models for which no machine is there.
+//! Stands in for a device: sleeps for each sample and returns zeros. This measures what links do to a run even for
+//! models that no machine here could train.
 
 use super::worker::{Contribution, Pending, Worker, WorkerError};
 use crate::task::{Emit, Eval, Prompt};
@@ -7,7 +7,7 @@ use annulus_core::Layout;
 use std::thread;
 use std::time::Duration;
 
-/// Sleeps for each sample; layout, initial parameters and evaluation are the real worker's.
+/// Sleeps for each sample. Layout, initial parameters and evaluation come from the real worker.
 pub struct Timed {
     worker: Box<dyn Worker>,
     sample: Duration,
@@ -16,7 +16,7 @@ pub struct Timed {
 }
 
 impl Timed {
-    /// Takes so long for each sample.
+    /// A worker that takes this long for each sample.
     pub fn new(worker: Box<dyn Worker>, sample: Duration) -> Self {
         Self {
             worker,
@@ -42,7 +42,7 @@ impl Worker for Timed {
         Ok(())
     }
 
-    /// It works on nothing.
+    /// It computes nothing.
     fn work_on_at_most(&mut self, _samples: usize) {}
 
     fn prefetch(&mut self, _samples: &[u64]) {}

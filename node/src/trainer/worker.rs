@@ -1,4 +1,4 @@
-//! All that the rest of a peer knows of training: [`Worker`], in steps that may later be put together otherwise.
+//! The interface between training and the rest of a peer: [`Worker`], in separate calls that a caller can combine.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,15 +11,15 @@ use crate::task::{Emit, Eval, Prompt};
 use annulus_core::Layout;
 use annulus_core::optim::Optimizer;
 
-/// What a worker is at.
+/// A computation in progress.
 ///
-/// Natively it is done as soon as it is first waited for; in a browser, where no thread may wait, a GPU is at work meanwhile.
+/// Natively it completes when it is first polled. In a browser, where no thread may block, a GPU works meanwhile.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, WorkerError>> + 'a>>;
 
-/// Trains on one device. A peer has one, on a thread of its own where there are threads.
+/// Trains on one device. Each peer has one, on its own thread where there are threads.
 ///
-/// Parameters are [loaded](Self::load) and stay on the device; gradients are [summed up](Self::accumulate) there, over as
-/// many calls as it takes; the sum is [taken out](Self::take). [`gradient`](Self::gradient) is all three.
+/// [Load](Self::load) parameters, which then stay on the device. [Accumulate](Self::accumulate) gradients there over as
+/// many calls as you like. [Take](Self::take) the sum out. [`gradient`](Self::gradient) does all three.
 pub trait Worker: Send {
     /// Where each tensor lies in the flat vector.
     fn layout(&self) -> &Layout;
@@ -27,19 +27,19 @@ pub trait Worker: Send {
     /// Initial parameters, from the run's seed: the same on every call and every device.
     fn init(&self) -> Vec<f32>;
 
-    /// Puts parameters on the device, where they stay until others are loaded. What was summed up before is forgotten. The
-    /// next sum comes in the same allocation.
+    /// Puts parameters on the device, where they stay until others are loaded, and discards earlier sums. The next sum
+    /// comes in the same allocation.
     ///
     /// # Errors
     ///
     /// If they do not fit the model.
     fn load(&mut self, params: Vec<f32>) -> Result<(), WorkerError>;
 
-    /// Has the device work on at most so many samples at once from now on; 0: on as many as it is given.
+    /// Limits the samples that the device processes at once from now on; 0 means no limit.
     fn work_on_at_most(&mut self, samples: usize);
 
-    /// Finds out how many of these samples the device can work on at once, with the parameters that are loaded, and has it
-    /// work on no more from now on. The sum stays as it is.
+    /// Finds out how many of these samples the device can process at once with the loaded parameters, and makes
+    /// that the limit from now on. The sum stays as it is.
     ///
     /// # Errors
     ///
@@ -49,50 +49,51 @@ pub trait Worker: Send {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// Has the samples that are to be summed up next read and made ready, beside whatever else goes on. It need not be
-    /// called, and promises nothing.
+    /// Starts to read and prepare the samples that will be summed next. Calling it is optional, and it promises
+    /// nothing.
     fn prefetch(&mut self, samples: &[u64]);
 
-    /// Adds the gradients over `samples` to the sum, and their losses. On a GPU it does not wait for them.
+    /// Adds the gradients and losses of `samples` to the sum. On a GPU it returns before they are computed.
     ///
     /// # Errors
     ///
-    /// If the task has no such sample or no proper loss, or the device fails. The sum is then of no use: load parameters.
+    /// If the task has no such sample or no valid loss, or the device fails. The sum is unusable then: load parameters
+    /// again.
     fn accumulate(&mut self, samples: &[u64]) -> Result<(), WorkerError>;
 
-    /// Takes the sum out and begins a new one. No samples make a sum of zeros.
+    /// Takes the sum out and starts a new one. Without samples it is a sum of zeros.
     ///
     /// # Errors
     ///
     /// If the sum is not finite or the device fails.
     fn take(&mut self) -> Pending<'_, Contribution>;
 
-    /// What takes the steps of an optimizer on the device itself, where parameters and moments then stay; nothing where they
-    /// had better be taken from the sums that are [taken out](Self::take).
+    /// Takes an optimizer's steps on the device itself, where parameters and moments then stay. None if it is faster to
+    /// step on the host with the sums that [`take`](Self::take) returns.
     fn stepper(&mut self, optimizer: &Optimizer) -> Option<&mut dyn Stepper> {
         let _ = optimizer;
         None
     }
 
-    /// How good the loaded parameters are on held-out data; nothing if the task holds none out.
+    /// Evaluates the loaded parameters on held-out data; none if the task holds none out.
     ///
     /// # Errors
     ///
     /// If the device fails.
     fn evaluate(&mut self) -> Pending<'_, Option<Eval>>;
 
-    /// Goes on after a prompt with the loaded parameters, for tasks that can.
+    /// Continues a prompt with the loaded parameters, for tasks that can.
     ///
     /// # Errors
     ///
-    /// If the task cannot, not from this prompt, or the device fails.
+    /// If the task cannot generate, cannot use this prompt, or the device fails.
     fn generate<'a>(&'a mut self, prompt: &'a Prompt, emit: Emit<'a>) -> Pending<'a, ()>;
 
-    /// Whether equal parameters and samples make equal bits, unless the model draws random numbers
-    /// while another worker of the process does so too.
+    /// Whether equal parameters and samples give equal bits. This does not hold if the model and another worker of the
+    /// process draw random numbers at the same time.
     fn deterministic(&self) -> bool;
 
-    /// What computes, for people to read.
+    /// The name of the device, for people.
     fn device_name(&self) -> &str;
 
     /// Counts the samples that the device is given, for whoever wants to know how far it is. At 0 for good where it does not.
@@ -115,7 +116,7 @@ pub trait Worker: Send {
         })
     }
 
-    /// [`gradient`](Self::gradient), waited for.
+    /// Like [`gradient`](Self::gradient), but blocks.
     ///
     /// # Errors
     ///
@@ -125,7 +126,7 @@ pub trait Worker: Send {
         read_sync(self.gradient(params, samples))
     }
 
-    /// How good these parameters are: [`load`](Self::load) and [`evaluate`](Self::evaluate), waited for.
+    /// [Loads](Self::load) and [evaluates](Self::evaluate) these parameters, and blocks.
     ///
     /// # Errors
     ///
@@ -137,20 +138,21 @@ pub trait Worker: Send {
     }
 }
 
-/// Steps parameters where they are, with moments that stay there: for steps that a peer takes alone between exchanges. It has
-/// the formulas of the run's optimizers, but its device's rounding.
+/// Steps parameters and moments on the device, for steps that a peer takes alone between exchanges. It uses the
+/// formulas of the run's optimizers, with the rounding of its device.
 pub trait Stepper {
-    /// Has moments begin at zero.
+    /// Sets the moments to zero.
     fn begin_anew(&mut self);
 
-    /// Changes the loaded parameters by the sum of the gradients since they were loaded or last stepped, and gives its losses.
+    /// Steps the loaded parameters by the sum of the gradients since the last load or step, and returns the sum of the
+    /// losses.
     ///
     /// # Errors
     ///
-    /// As [`Worker::take`]. Parameters and moments are then of no use.
+    /// As [`Worker::take`]. Parameters and moments are unusable then.
     fn step<'a>(&'a mut self, step: &LocalStep) -> Pending<'a, f32>;
 
-    /// The parameters, as steps have left them.
+    /// The parameters after the steps so far.
     ///
     /// # Errors
     ///
@@ -161,7 +163,7 @@ pub trait Stepper {
 /// What differs from step to step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LocalStep {
-    /// Its number since the moments began at zero; the first is 1.
+    /// Its number since the moments were zero; the first is 1.
     pub number: u64,
     /// Learning rate.
     pub rate: f32,
@@ -208,7 +210,7 @@ pub enum WorkerError {
     /// The task's loss is not one element with gradients.
     #[error("the task's loss {problem}")]
     BadLoss {
-        /// What it is.
+        /// What is wrong with it.
         problem: String,
     },
     /// The loss is NaN or infinite.
@@ -235,13 +237,13 @@ pub enum WorkerError {
     /// Nothing could be generated.
     #[error("{reason}")]
     NotGenerated {
-        /// What the task says.
+        /// The task's reason.
         reason: String,
     },
-    /// The device gave up.
+    /// The device failed.
     #[error("the device failed: {reason}")]
     Device {
-        /// What it said.
+        /// The device's message.
         reason: String,
     },
 }

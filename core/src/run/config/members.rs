@@ -11,7 +11,6 @@ impl Manifest {
             Some(_) if self.local.is_some() => {
                 "copies goes with every batch a round, not with local_steps: their moments are each member's own"
             }
-            Some(_) if self.overlap => "copies does not go with overlap=on",
             Some(_) if self.topology != Some(Topology::Direct) => {
                 "copies is for topology=direct: sums go straight to those who keep the moments"
             }

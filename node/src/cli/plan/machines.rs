@@ -5,16 +5,19 @@ use super::super::error::Error;
 use super::super::human;
 use super::{Args, seconds};
 use crate::forecast::REACHED;
+use crate::forecast::members::{Part, Sample};
 use crate::options::{NewRun, SplitRun, Steps};
-use crate::participant::planning;
+use crate::participant::planning::{self, Held, Machine, Plans, Way};
 use crate::task_factory::TaskFactory;
-use annulus_core::stages::plan::{Bottleneck, Job, Machine, Parallelism, Part, Plan};
-use annulus_core::stages::span_parameters;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
+use std::ops::Range;
 
 /// Letters of a picture of the steps, at most.
 const WIDEST: usize = 40;
+
+/// Other ways that are told of, at most.
+const OTHERS: usize = 5;
 
 /// A machine, as it is asked about.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -47,24 +50,17 @@ pub fn parse(text: &str) -> Result<Asked, String> {
     })
 }
 
-/// The plans to print.
-pub struct Plans<'a> {
+/// The plan to print.
+pub struct Plan<'a> {
     args: &'a Args,
     /// Settings of the run without those that follow from the plan.
     words: Vec<&'a str>,
-    task: &'a str,
-    job: Job,
+    run: &'a NewRun,
     machines: Vec<Machine>,
-    /// Whether fewer had to hold each part than is usual.
-    alone: bool,
-    plan: Plan,
-    /// The best of what is split, or of what is not, whichever is not the best of all.
-    other: Option<Plan>,
-    /// With one machine more, like the smallest.
-    more: Option<(Asked, Plan)>,
+    plans: Plans,
 }
 
-impl<'a> Plans<'a> {
+impl<'a> Plan<'a> {
     /// Looks at the model, and plans.
     pub fn of(
         args: &'a Args,
@@ -72,9 +68,9 @@ impl<'a> Plans<'a> {
         run: &'a NewRun,
         tasks: &[TaskFactory],
     ) -> Result<Self, Error> {
-        if run.local_steps != Steps::None || run.overlap == Some(true) {
+        if run.local_steps != Steps::None {
             return Err(Error::usage(
-                "--machine does not go with local_steps or overlap: leave one of them out",
+                "--machine and --split do not go with local_steps: leave one of them out",
             ));
         }
         if args.machines.len() > 64 {
@@ -83,242 +79,261 @@ impl<'a> Plans<'a> {
             ));
         }
         let key = |word: &str| word.split('=').next().unwrap_or_default().to_owned();
-        let lanes = words.iter().any(|word| key(word) == "lanes").then_some(run.lanes);
-        let mut job = planning::job(run, args.data.as_deref(), lanes, tasks).map_err(Error::of)?;
-        let machines: Vec<Machine> = args.machines.iter().map(|asked| machine(asked, args)).collect();
-        // One may fail, if there is room for that.
-        job.copies = run.copies.map_or(2, std::num::NonZeroU16::get);
-        let mut plan = job.plan(&machines);
-        let alone = plan.is_none() && run.copies.is_none();
-        if alone {
-            job.copies = 1;
-            plan = job.plan(&machines);
-        }
-        let plan = plan.ok_or_else(|| nothing_fits(&job, &machines))?;
-        let is_split = matches!(plan.placement.way, Parallelism::Split { .. });
-        let spans = match (is_split, run.split == SplitRun::Off) {
-            (_, false) => None,
-            (true, true) => Some(1..=1),
-            (false, true) => Some(2..=*job.spans.end()).filter(|spans| !spans.is_empty()),
+        let machines = machines(args, run);
+        let asked = planning::Asked {
+            run,
+            lanes: words.iter().any(|word| key(word) == "lanes"),
+            machines: &machines,
+            round_trip: args.rtt / 1e3,
         };
-        let other = spans.and_then(|spans| Job { spans, ..job.clone() }.plan(&machines));
-        let smallest = args
-            .machines
-            .iter()
-            .min_by_key(|asked| (asked.memory, (asked.speed * 1e3) as u64));
-        let more = smallest.and_then(|asked| {
-            let more = [&machines[..], &[machine(asked, args)]].concat();
-            Some((*asked, job.plan(&more)?))
-        });
+        let plans = planning::plan(&asked, args.data.as_deref(), tasks).map_err(Error::of)?;
+        if plans.ways.is_empty() {
+            return Err(nothing_fits(&plans, &machines));
+        }
         let planned = ["lanes", "copies", "split"];
         let words = words.iter().map(String::as_str);
         Ok(Self {
             args,
             words: words.filter(|word| !planned.contains(&&*key(word))).collect(),
-            task: &run.task,
-            job,
+            run,
             machines,
-            alone,
-            plan,
-            other,
-            more,
+            plans,
         })
+    }
+
+    /// The way with the shortest rounds.
+    fn best(&self) -> &Way {
+        &self.plans.ways[0]
+    }
+
+    /// The others that are told of: of those that differ in lanes alone the best.
+    fn others(&self) -> Vec<&Way> {
+        let kind = |way: &Way| way.settings.split(" lanes=").next().map(str::to_owned);
+        let mut told: Vec<&Way> = Vec::new();
+        for way in &self.plans.ways {
+            if told.len() <= OTHERS && told.iter().all(|other| kind(other) != kind(way)) {
+                told.push(way);
+            }
+        }
+        told.split_off(1)
     }
 
     /// As one JSON object.
     pub fn json(&self) -> String {
-        let with = |more: &(Asked, Plan)| {
-            let Asked { memory, speed, mbit } = more.0;
-            let line = mbit.unwrap_or(self.args.mbit);
-            json!({"memory_bytes": memory, "samples_per_second": speed, "mbit": line, "plan": self.short(&more.1)})
-        };
+        let best = self.best();
         let all = json!({
-            "task": self.task,
-            "parameters": span_parameters(&self.job.steps),
-            "steps": self.job.steps.len(),
-            "batch": self.job.batch,
-            "micro_batch": self.job.micro_batch,
-            "whole_model_bytes": self.job.whole_bytes,
-            "plan": self.short(&self.plan),
-            "bottleneck": told(self.plan.forecast.bottleneck),
+            "task": self.run.task,
+            "parameters": self.plans.parameters,
+            "steps": self.plans.steps,
+            "batch": self.run.batch,
+            "whole_model_bytes": self.plans.whole_bytes,
+            "plan": self.short(best),
+            "bound": best.round,
+            "stages": best.spans.iter().map(|steps| [steps.start, steps.end]).collect::<Vec<_>>(),
             "machines": (0..self.machines.len()).map(|at| self.row(at)).collect::<Vec<_>>(),
-            "start_in_this_order": self.plan.placement.order().iter().map(|at| at + 1).collect::<Vec<_>>(),
-            "otherwise": self.other.as_ref().map(|plan| self.short(plan)),
-            "one_more": self.more.as_ref().map(with),
+            "start_in_this_order": best.members.iter().map(|held| held.machine + 1).collect::<Vec<_>>(),
+            "otherwise": self.others().into_iter().map(|way| self.short(way)).collect::<Vec<_>>(),
         });
         format!("{all}\n")
     }
 
-    fn short(&self, plan: &Plan) -> Value {
+    fn short(&self, way: &Way) -> Value {
         json!({
-            "way": word(plan.placement.way),
-            "settings": self.settings(plan),
-            "round_seconds": plan.forecast.round,
-            "samples_per_second": self.job.batch as f64 / plan.forecast.round,
+            "settings": way.settings,
+            "round_seconds": way.round.seconds,
+            "samples_per_second": self.samples_per_second(way),
         })
     }
 
+    fn samples_per_second(&self, way: &Way) -> f64 {
+        f64::from(self.run.batch.get()) / way.round.seconds
+    }
+
     fn row(&self, at: usize) -> Value {
-        let asked = &self.args.machines[at];
-        let part = self.part(at);
-        let steps = part.map(|part| &self.plan.placement.spans[part.span].steps);
+        let machine = &self.machines[at];
+        let held = self.members().find(|(held, _)| held.machine == at);
+        let spans = |held: &Held| held.spans.iter().map(|span| span + 1).collect::<Vec<_>>();
         json!({
-            "memory_bytes": asked.memory,
-            "samples_per_second": asked.speed,
-            "mbit": asked.mbit.unwrap_or(self.args.mbit),
-            "steps": steps.map(|steps| [steps.start, steps.end]),
-            "takes_bytes": part.map(|part| part.bytes),
-            "samples": part.map(|part| part.samples),
-            "computes_seconds": part.map(|part| part.computes),
-            "sends_seconds": part.map(|part| part.sends),
+            "memory_bytes": (machine.memory < u64::MAX).then_some(machine.memory),
+            "samples_per_second": machine.sample.map(|sample| 1.0 / sample.seconds()),
+            "stages": held.map(|(held, _)| spans(held)),
+            "takes_bytes": held.map(|(held, _)| held.bytes),
+            "samples": held.map(|(_, part)| part.samples),
+            "computes_seconds": held.map(|(_, part)| part.computes),
+            "sends_seconds": held.map(|(_, part)| part.sends),
         })
+    }
+
+    /// What each member holds and does.
+    fn members(&self) -> impl Iterator<Item = (&Held, &Part)> {
+        let best = self.best();
+        best.members.iter().zip(&best.round.parts)
     }
 
     /// For people.
     pub fn text(&self) -> String {
-        let (job, forecast) = (&self.job, &self.plan.forecast);
-        let of = match job.steps.len() {
-            1 => String::new(),
-            steps => format!(" in {steps} steps, microbatches of {}", job.micro_batch),
+        let (best, plans) = (self.best(), &self.plans);
+        let steps = match plans.steps {
+            Some(steps) if self.is_split() => format!(" in {}", human::plural(steps as u64, "step")),
+            _ => String::new(),
         };
         let mut text = format!(
-            "{}: {} parameters{of}, batches of {}. All of it takes about {} of a machine.\n\n{}: {}. {}\n\n",
-            self.task,
-            human::grouped(span_parameters(&job.steps)),
-            job.batch,
-            human::bytes(job.whole_bytes as f64),
-            self.way(&self.plan),
-            self.pace(&self.plan),
-            reason(forecast.bottleneck),
+            "{}: {} parameters{steps}, batches of {}. A machine that holds all of it needs about {}.\n\n{}: {}.\n{}\n\n",
+            self.run.task,
+            human::grouped(plans.parameters),
+            self.run.batch,
+            human::bytes(plans.whole_bytes as f64),
+            self.way(),
+            self.pace(best),
+            self.reason(),
         );
         self.table(&mut text);
         self.commands(&mut text);
-        if let Some(other) = &self.other {
-            let _ = writeln!(
-                text,
-                "Otherwise: {}, {}.",
-                uncapitalized(&self.way(other)),
-                self.pace(other)
-            );
-        } else if self.job.spans.contains(&1) && matches!(self.plan.placement.way, Parallelism::Split { .. })
-        {
-            let _ = writeln!(text, "No machine has room for all of the model.");
+        for (at, other) in self.others().iter().enumerate() {
+            let name = if at == 0 { "Other settings:" } else { "" };
+            let settings = if other.settings.is_empty() {
+                "all of the model on each"
+            } else {
+                &other.settings
+            };
+            let _ = writeln!(text, "{name:<16}{settings:<34}{}", self.pace(other));
         }
-        if let Some((asked, more)) = &self.more {
-            text.push_str(&self.with_one_more(asked, more));
-        }
-        if self.alone && !matches!(self.plan.placement.way, Parallelism::Replicas) {
+        if self.holders().min() == Some(1) && best.members.len() > 1 {
             text.push_str(
-                "There is no room for two copies of each part: if a machine goes, the run waits until it is back.\n",
+                "Some parts are on one machine alone: if it fails, the run waits until it is back. \
+                 More memory or another machine would help.\n",
             );
         }
         text
     }
 
-    fn with_one_more(&self, asked: &Asked, more: &Plan) -> String {
-        let (memory, speed) = (human::bytes(asked.memory as f64), human::short(asked.speed));
-        let (way, settings) = (uncapitalized(&self.way(more)), self.settings(more));
-        match self.plan.forecast.round / more.forecast.round {
-            ..1.01 => format!("One more of {memory} and {speed} samples a second would change nothing.\n"),
-            times => format!(
-                "With one more of {memory} and {speed} samples a second it would be {times:.2} times as fast, {}: {}.\n",
-                self.pace(more),
-                [way, settings].join(" ").trim_end()
-            ),
-        }
+    fn is_split(&self) -> bool {
+        !self.best().spans.is_empty()
     }
 
-    fn pace(&self, plan: &Plan) -> String {
-        let round = plan.forecast.round;
-        let speed = human::short(self.job.batch as f64 / round);
-        format!("{} a round, {speed} samples a second", seconds(round))
+    /// How many hold each span; all hold the whole model otherwise.
+    fn holders(&self) -> impl Iterator<Item = usize> {
+        let best = self.best();
+        let of_span = |span| {
+            best.members
+                .iter()
+                .filter(|held| held.spans.contains(&span))
+                .count()
+        };
+        (0..best.spans.len()).map(of_span)
+    }
+
+    fn pace(&self, way: &Way) -> String {
+        let speed = human::short(self.samples_per_second(way));
+        format!(
+            "at least {} a round, at most {speed} samples a second",
+            seconds(way.round.seconds)
+        )
     }
 
     /// The way in words.
-    fn way(&self, plan: &Plan) -> String {
-        let spans = &plan.placement.spans;
-        let (first, last) = (spans[0].holders.len(), spans[spans.len() - 1].holders.len());
-        let machines = |count: usize| human::plural(count as u64, "machine");
-        match plan.placement.way {
-            Parallelism::Replicas if first == 1 => "All of the model on one machine".into(),
-            Parallelism::Replicas => {
-                format!("All of the model on each of {} (data parallel)", machines(first))
-            }
-            Parallelism::Sharded => format!(
-                "All weights on each of {}, each part of the optimizer's vectors on {} (ZeRO-1)",
-                machines(first),
-                usize::from(self.job.copies).min(first)
+    fn way(&self) -> String {
+        let best = self.best();
+        let machines = human::plural(best.members.len() as u64, "machine");
+        match (self.is_split(), best.manifest.copies) {
+            (true, _) => format!(
+                "The model in {} stages on {machines} (pipeline)",
+                best.spans.len()
             ),
-            Parallelism::Split { .. } if first == last => {
-                format!("{} spans, each on {} (pipeline)", spans.len(), machines(first))
-            }
-            Parallelism::Split { .. } => format!(
-                "{} spans, each on {last} or {} (pipeline)",
-                spans.len(),
-                machines(first)
+            (false, Some(copies)) => format!(
+                "All weights on each of {machines}, each part of the optimizer's vectors on {} (ZeRO-1)",
+                usize::from(copies.get()).min(best.members.len())
             ),
+            (false, None) if best.members.len() == 1 => "All of the model on one machine".into(),
+            (false, None) => format!("All of the model on each of {machines} (data parallel)"),
         }
     }
 
-    fn part(&self, machine: usize) -> Option<&Part> {
-        let mut parts = self.plan.forecast.parts.iter();
-        parts.find(|part| part.machine == machine)
+    /// What a round waits for.
+    fn reason(&self) -> String {
+        let round = &self.best().round;
+        let machine = self.best().members[round.busiest.member].machine + 1;
+        match (round.exchange > round.seconds / 2.0, round.busiest.line) {
+            (true, _) => {
+                "The exchange of gradients takes most of it: faster lines or a larger batch would help."
+                    .into()
+            }
+            (false, true) => format!(
+                "It waits for the line of machine {machine}, with activations: boundary=f16 or int8 makes these smaller."
+            ),
+            (false, false) => format!("It waits for the computing of machine {machine}."),
+        }
     }
 
     /// Each machine with its part, in the order in which they should join.
     fn table(&self, text: &mut String) {
-        let steps = self.job.steps.len();
-        let width = steps.min(WIDEST);
-        let order = self.plan.placement.order();
+        let steps = self.plans.steps.filter(|_| self.is_split());
+        let width = steps.unwrap_or(0).min(WIDEST);
         let _ = writeln!(
             text,
-            "  {:<9}{:<13}{:<width$}  {:>9} of {:<10}{:>9}{:>11}{:>10}",
+            "  {:<9}{:<13}{:<width$}  {:>9} {:<13}{:>9}{:>11}{:>10}",
             "machine", "steps", "", "memory", "", "samples", "computes", "sends",
         );
-        for at in &order {
-            let part = self.part(*at).expect("it holds something");
-            let held = &self.plan.placement.spans[part.span].steps;
-            let is_held = |letter: usize| {
-                let (begin, end) = (letter * steps / width, ((letter + 1) * steps).div_ceil(width));
-                if held.start < end && begin < held.end {
-                    '#'
-                } else {
-                    '.'
-                }
-            };
-            let name = match (held.len() == steps, held.len()) {
-                (true, _) => "all".to_owned(),
-                (_, 1) => format!("{}", held.start),
-                _ => format!("{} to {}", held.start, held.end - 1),
+        for (held, part) in self.members() {
+            let (names, picture) = self.steps_of(held, steps);
+            let of = match self.machines[held.machine].memory {
+                u64::MAX => String::new(),
+                memory => format!("of {}", human::bytes(memory as f64)),
             };
             let _ = writeln!(
                 text,
-                "  {:<9}{name:<13}{}  {:>9} of {:<10}{:>9}{:>11}{:>10}",
-                at + 1,
-                (0..width).map(is_held).collect::<String>(),
-                human::bytes(part.bytes as f64),
-                human::bytes(self.machines[*at].memory_bytes as f64),
+                "  {:<9}{names:<13}{picture}  {:>9} {of:<13}{:>9}{:>11}{:>10}",
+                held.machine + 1,
+                human::bytes(held.bytes as f64),
                 part.samples,
                 seconds(part.computes),
                 seconds(part.sends),
             );
         }
-        let idle: Vec<String> = (0..self.machines.len())
-            .filter(|at| !order.contains(at))
-            .map(|at| (at + 1).to_string())
-            .collect();
-        if !idle.is_empty() {
-            let _ = writeln!(
-                text,
-                "\n  Left out, since rounds are no shorter with it: {}",
-                idle.join(", ")
-            );
+        let names = |machines: &mut dyn Iterator<Item = usize>| {
+            let names: Vec<String> = machines.map(|at| (at + 1).to_string()).collect();
+            names.join(", ")
+        };
+        let left_out = names(&mut self.best().left_out.iter().copied());
+        if !left_out.is_empty() {
+            let _ = writeln!(text, "\n  Has no room for its part and is left out: {left_out}");
         }
         text.push('\n');
     }
 
+    /// The steps that a member holds, in words and as a picture of all.
+    fn steps_of(&self, held: &Held, steps: Option<usize>) -> (String, String) {
+        let Some(steps) = steps else {
+            return ("all".into(), String::new());
+        };
+        let spans = &self.best().spans;
+        let ranges: Vec<&Range<usize>> = held.spans.iter().map(|span| &spans[*span]).collect();
+        let name = |range: &&Range<usize>| match range.len() {
+            1 => range.start.to_string(),
+            _ => format!("{}-{}", range.start, range.end - 1),
+        };
+        let names: Vec<String> = ranges.iter().map(name).collect();
+        let width = steps.min(WIDEST);
+        let letter = |letter: usize| {
+            let (begin, end) = (letter * steps / width, ((letter + 1) * steps).div_ceil(width));
+            match ranges.iter().any(|range| range.start < end && begin < range.end) {
+                true => '#',
+                false => '.',
+            }
+        };
+        let names = if names.is_empty() {
+            "none".into()
+        } else {
+            names.join(",")
+        };
+        (names, (0..width).map(letter).collect())
+    }
+
     /// What gives the plan.
     fn commands(&self, text: &mut String) {
+        if self.args.machines.is_empty() {
+            return;
+        }
         let data = self
             .args
             .data
@@ -326,110 +341,74 @@ impl<'a> Plans<'a> {
             .map(|path| format!("--data {}", path.display()));
         let task = self.args.task.iter().map(|task| format!("--task {task}"));
         let words = self.words.iter().map(|word| (*word).to_owned());
-        let words: Vec<String> = task
-            .chain(data)
-            .chain(words)
-            .chain([self.settings(&self.plan)])
+        let settings = std::iter::once(self.best().settings.clone());
+        let words: Vec<String> = task.chain(data).chain(words).chain(settings).collect();
+        let order: Vec<String> = self
+            .members()
+            .map(|(held, _)| (held.machine + 1).to_string())
             .collect();
-        let words = words.join(" ");
-        let is_split = matches!(self.plan.placement.way, Parallelism::Split { .. });
-        let spans = if is_split { " --spans 1" } else { "" };
-        let _ = writeln!(text, "  {}{spans}", format!("annulus train {words}").trim_end());
-        if self.plan.placement.order().len() > 1 {
-            let order = match self.plan.placement.way {
-                Parallelism::Replicas => "on the others",
-                Parallelism::Sharded => "on the others; begin with the first of the table",
-                Parallelism::Split { .. } => "on the others, in this order, each when the last is a member",
-            };
-            let _ = writeln!(text, "  annulus join TICKET{spans}    {order}");
+        let train = format!("annulus train {}", words.join(" "));
+        let _ = writeln!(text, "  {:<60}on machine {}", train.trim_end(), order[0]);
+        if order.len() > 1 {
+            let join = "annulus join TICKET";
+            let _ = writeln!(
+                text,
+                "  {join:<60}on machine {}, in this order",
+                order[1..].join(", ")
+            );
+        }
+        if self.is_split() {
+            text.push_str("  Give each --memory. Speeds are known after some rounds, and the model is cut by them then.\n");
         }
         text.push('\n');
     }
-
-    /// The settings that give a plan.
-    fn settings(&self, plan: &Plan) -> String {
-        let spans = &plan.placement.spans;
-        match plan.placement.way {
-            Parallelism::Replicas => String::new(),
-            Parallelism::Sharded => format!("--copies {}", self.job.copies),
-            Parallelism::Split { lanes } => {
-                let steps: Vec<String> = spans.iter().map(|span| span.steps.len().to_string()).collect();
-                let copies = spans.iter().map(|span| span.holders.len()).min().unwrap_or(1);
-                format!("--split {} --copies {copies} lanes={lanes}", steps.join("+"))
-            }
-        }
-    }
 }
 
-fn machine(asked: &Asked, args: &Args) -> Machine {
-    Machine {
-        memory_bytes: asked.memory,
-        speed: ((asked.speed * 1e3) as u64).max(1),
-        rate: (asked.mbit.unwrap_or(args.mbit) * 1e6 / 8.0 * REACHED).max(1.0) as u64,
-        round_trip_us: (args.rtt * 1e3) as u64,
+/// The machines that are asked about; with --peers alone as many equal ones with enough memory.
+fn machines(args: &Args, run: &NewRun) -> Vec<Machine> {
+    let rate = |mbit: f64| (mbit * 1e6 / 8.0 * REACHED).max(1.0);
+    if args.machines.is_empty() {
+        let sample = match (args.sample_takes, args.speed) {
+            (Some(takes), _) => Some(Sample::Acted(takes.as_secs_f64())),
+            (None, speed) => speed.map(|speed| Sample::Computed(1.0 / speed)),
+        };
+        let spans = match &run.split {
+            SplitRun::Spans(count) => count.get().into(),
+            SplitRun::Cut(steps) => steps.len(),
+            SplitRun::Off | SplitRun::Auto => 1,
+        };
+        let machine = Machine {
+            memory: u64::MAX,
+            spans: None,
+            sample,
+            rate: rate(args.mbit),
+        };
+        return vec![machine; spans.max(args.peers.into())];
     }
+    let machine = |asked: &Asked| Machine {
+        memory: asked.memory,
+        spans: None,
+        sample: Some(Sample::Computed(1.0 / asked.speed)),
+        rate: rate(asked.mbit.unwrap_or(args.mbit)),
+    };
+    args.machines.iter().map(machine).collect()
 }
 
-fn nothing_fits(job: &Job, machines: &[Machine]) -> Error {
-    let all: u64 = machines.iter().map(|machine| machine.memory_bytes).sum();
-    let lanes = job.lanes.iter().min().copied().unwrap_or(1);
-    let split = job.bytes_at_least(lanes);
-    let whole = human::bytes(job.whole_bytes as f64);
-    Error::failed(match split {
-        Some((largest, together)) => format!(
-            "nothing fits: all of the model takes about {whole} of a machine; in spans, the largest step takes {} by itself and \
-             all of them {} together, where these machines have {}. Add machines or memory, or take a smaller micro_batch or \
-             moments=8bit",
-            human::bytes(largest as f64),
-            human::bytes(together as f64),
-            human::bytes(all as f64),
+fn nothing_fits(plans: &Plans, machines: &[Machine]) -> Error {
+    let bytes = |bytes: u64| human::bytes(bytes as f64);
+    let whole = bytes(plans.whole_bytes);
+    let largest = bytes(machines.iter().map(|machine| machine.memory).max().unwrap_or(0));
+    Error::failed(match plans.step_bytes {
+        Some(step) => format!(
+            "nothing fits: a machine that holds all of the model needs about {whole}, one that holds its largest step alone {}, and \
+             the largest of these has {largest}. Add machines or memory, or take a smaller micro_batch or moments=8bit",
+            bytes(step)
         ),
         None => format!(
-            "nothing fits: all of the model takes about {whole} of a machine, and with these settings it is not split. Add a \
-             machine with more memory, or see moments=8bit"
+            "nothing fits: a machine that holds the model needs about {whole}, the largest of these has {largest}, and this task \
+             cannot be split. Add a machine with more memory, or see moments=8bit"
         ),
     })
-}
-
-fn word(way: Parallelism) -> &'static str {
-    match way {
-        Parallelism::Replicas => "replicas",
-        Parallelism::Sharded => "sharded",
-        Parallelism::Split { .. } => "split",
-    }
-}
-
-fn told(bottleneck: Bottleneck) -> Value {
-    let (what, machine) = match bottleneck {
-        Bottleneck::Computing(machine) => ("computing", machine),
-        Bottleneck::Boundary(machine) => ("boundary", machine),
-        Bottleneck::Exchange(machine) => ("exchange", machine),
-        Bottleneck::Delays(machine) => ("delays", machine),
-    };
-    json!({"what": what, "machine": machine + 1})
-}
-
-fn reason(bottleneck: Bottleneck) -> String {
-    match bottleneck {
-        Bottleneck::Computing(at) => format!("The computing of machine {} bounds it.", at + 1),
-        Bottleneck::Boundary(at) => {
-            format!(
-                "The line of machine {} bounds it, with activations: boundary=f16 or int8 makes these smaller.",
-                at + 1
-            )
-        }
-        Bottleneck::Exchange(at) => format!(
-            "The line of machine {} bounds it, with sums of gradients.",
-            at + 1
-        ),
-        Bottleneck::Delays(at) => format!("Delays on the way from machine {} on bound it.", at + 1),
-    }
-}
-
-fn uncapitalized(text: &str) -> String {
-    let mut letters = text.chars();
-    let first = letters.next().map(|letter| letter.to_ascii_lowercase());
-    first.into_iter().chain(letters).collect()
 }
 
 #[cfg(test)]

@@ -294,6 +294,8 @@ fn bad_values_are_errors() {
         "=3",
         "epochs=1 rounds=2",
         "batch=",
+        "overlap=on",
+        "codec=sign",
     ] {
         let error = of(text).expect_err(text);
         assert_eq!(error.exit() as u8, 2, "{text}");
@@ -340,4 +342,17 @@ fn the_file_gives_way_to_words() {
             .contains("`batch`")
     );
     assert!(named("[model]\na = 1", None).is_err());
+}
+
+#[test]
+fn exchange_beside_training_needs_local_steps() {
+    let message = of("overlap=on").unwrap_err().to_string();
+    assert!(message.contains("needs local_steps"), "{message}");
+    for text in [
+        "overlap=on local_steps=4",
+        "overlap=on local_steps=auto",
+        "overlap=off",
+    ] {
+        assert!(of(text).is_ok(), "{text}");
+    }
 }

@@ -2,14 +2,13 @@
 
 use crate::cli::human;
 use crate::cli::output::LogFormat;
-use crate::cli::plan::pipeline::told;
-use crate::forecast::split::{Least, Pipeline, Sample};
+use crate::forecast::members::Round;
 use crate::net::line::Line;
 use crate::options::{Local, NewRun, Schedule, Start, Steps, TrainOptions};
+use crate::participant::planning;
 use crate::participant::room::{self, SpanNeeds};
 use annulus_core::Manifest;
 use annulus_core::codec::Codec;
-use annulus_core::split::Split;
 use serde_json::json;
 use std::num::NonZeroU64;
 
@@ -29,7 +28,7 @@ pub(super) struct Plan {
     /// The needs of a holder of each span, if the model is split.
     spans: Vec<SpanNeeds>,
     /// A lower bound of a round, if the model is split and a line is given.
-    bound: Option<Least>,
+    bound: Option<Round>,
     /// Samples in the training set.
     samples: NonZeroU64,
 }
@@ -39,20 +38,7 @@ impl Plan {
     pub fn of(manifest: &Manifest, local: &Local, device: String) -> Self {
         let spans = manifest.split.iter();
         let line = local.line.as_deref().and_then(|line| line.parse::<Line>().ok());
-        let bound = |(split, line): (&Split, Line)| {
-            let pipeline = Pipeline {
-                split,
-                batch: manifest.batch.get().into(),
-                peers: usize::from(manifest.min_peers.get()).max(split.spans.len()),
-                sample: match local.sample_takes {
-                    Some(takes) => Sample::Acted(takes.as_secs_f64()),
-                    None => Sample::measured(split),
-                },
-                rate: line.mbit * 1e6 / 8.0,
-                round_trip: line.round_trip.as_secs_f64(),
-            };
-            pipeline.least()
-        };
+        let bound = line.and_then(|line| planning::bound(manifest, local, &line));
         Self {
             device,
             parameters: manifest.layout.len as u64,
@@ -62,7 +48,7 @@ impl Plan {
                 .copies
                 .map(|_| [2, 4, 8].map(|peers| manifest.member_bytes(peers))),
             spans: spans.flat_map(|of| room::spans(manifest, of).0).collect(),
-            bound: manifest.split.as_ref().zip(line).map(bound),
+            bound,
             samples: manifest.samples,
         }
     }
@@ -124,7 +110,7 @@ pub(super) fn tell_plan(plan: &Plan, options: &TrainOptions, format: LogFormat) 
                 "memory_bytes": span.bytes,
                 "share": span.share,
             })).collect::<Vec<_>>(),
-            "bound": plan.bound.as_ref().map(told),
+            "bound": plan.bound,
         });
         return format!("{plan}\n");
     }

@@ -7,16 +7,16 @@ use std::future::ready;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-/// What a peer of the tests does with whoever comes.
+/// A peer that serves files, and its faults.
 #[derive(Clone)]
 struct Server {
     offer: Vec<u8>,
     files: Vec<Vec<u8>>,
-    /// What it says proves them, if not what does.
+    /// The proof that it claims to have, if that is not the true one.
     nodes: Option<Vec<u8>>,
-    /// It hangs up after so many bytes of files in a visit.
+    /// It hangs up after this many bytes of files in a visit.
     patience: usize,
-    /// It answers that it is busy, so many times.
+    /// How many times it answers that it is busy.
     busy: u32,
     visits: u32,
 }
@@ -187,12 +187,12 @@ fn data() -> [Vec<u8>; 2] {
 /// Bytes of both.
 const TOTAL: u64 = 3 * BLOCK as u64 + 1077;
 
-/// What comes of it; all that was told; how often the newcomer rested.
+/// The outcome in a world of these peers, the news on the way, and how often the newcomer rested.
 fn fetched(world: Vec<Option<Server>>) -> (Result<u32, FetchError>, Vec<News>, u32) {
     fetched_as(listing_of(&data()), data(), world)
 }
 
-/// What comes of it for a run whose manifest names this listing and whose data is this.
+/// The same for a run whose manifest names this listing and whose data is this.
 fn fetched_as(
     listing: Listing,
     wanted: [Vec<u8>; 2],
@@ -382,7 +382,7 @@ fn a_million_files_are_not_even_heard() {
         assert_eq!(heard, Poll::Ready(Err("its answer makes no sense".to_owned())));
     }
     assert_eq!(line.heard, HEAD);
-    // So many may be announced, in a message that is short: it is not believed before they come.
+    // A short message can announce any number of nodes. It is not believed before they arrive.
     let count = postcard::to_allocvec(&u64::MAX).unwrap();
     let body = [&[0, 1], count.as_slice()].concat();
     assert!(decode::<Offer>(&body).is_err());

@@ -1,4 +1,4 @@
-//! How a native participant ends: what is saved and told, and by when.
+//! Ends a native participant: what it saves and reports, and by when.
 
 use super::{Driver, NativeHost, QuicLink, end};
 use crate::events::{self, Event};
@@ -104,7 +104,7 @@ impl NativeHost<'_> {
 }
 
 impl NativeHost<'_> {
-    /// The evaluation after the last round, unless the user does not wait for it.
+    /// Waits for the evaluation after the last round, unless the user does not want to.
     async fn evaluate_last(&mut self, round: Round, params: &[f32]) {
         while !self.workers.evaluate(round, params) {
             tokio::time::sleep(Duration::from_millis(20)).await;

@@ -1,4 +1,5 @@
-//! Looking for others of the run, and being found by them: where a ticket leads, and where peers meet.
+//! Looks for other peers of the run, and lets them find this one: at a ticket's addresses, and at the run's meeting
+//! place.
 
 use super::{NativeHost, Participant};
 use crate::data::fetch::{fetch_manifest, who_is_there};
@@ -22,37 +23,36 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio::time::{sleep_until, timeout_at};
 
-/// Between two times of asking where a ticket leads.
+/// Time between two tries at a ticket's addresses.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
-/// For the first look at who else has come to where a run's peers meet, and between the last two.
+/// Time until the first look at the meeting place, and its step; later looks are less frequent.
 const FIRST_LOOK: Duration = Duration::from_secs(1);
 const LAST_LOOK: Duration = Duration::from_secs(60);
 
-/// Between two times of saying there that this peer is there.
+/// Time between two updates of this peer's entry at the meeting place.
 const KEEP_FRESH: Duration = Duration::from_secs(60);
 
-/// Where others look for this peer.
+/// This peer's entry at the meeting place.
 pub(super) struct Meeting {
     place: Place,
     ours: Ticket,
 }
 
 impl Meeting {
-    /// Says there that the run is finished.
+    /// Notes there that the run is complete.
     pub(super) async fn finish(self, result: &Path) {
         if let Place::File(file) = self.place
             && let Ok(held) = file.hold().await
         {
-            // It is finished all the same; if nobody hears that there, who comes later waits.
+            // The run is complete all the same. If this fails, later peers wait in vain.
             let _ = held.finish(self.ours.root.run, result);
         }
     }
 }
 
 impl Participant<'_> {
-    /// Asks again and again where a ticket leads, until somebody answers: the others of the run that goes on here may be
-    /// somewhere else than they were.
+    /// Tries a ticket's addresses until somebody answers: the run that continues here may have other peers there.
     pub fn look_for(&self, ticket: Ticket, identity: Arc<Identity>) {
         if ticket.addrs.is_empty() {
             return;
@@ -62,7 +62,7 @@ impl Participant<'_> {
             loop {
                 match fetch_manifest(&ticket, iter::empty(), &identity).await {
                     Ok((source, _)) => {
-                        // If nobody hears it, the peer is gone.
+                        // If nobody receives it, the peer has ended.
                         let _ = found.send(Ok(source));
                         return;
                     }
@@ -77,8 +77,8 @@ impl Participant<'_> {
         });
     }
 
-    /// Looks again and again for whoever else has come to where its run's peers meet, and tells those who come later of this
-    /// peer, which has such a ticket.
+    /// Looks for other peers at the run's meeting place, again and again, and announces this peer there with its
+    /// ticket.
     pub fn meet_at(&mut self, place: Place, ours: Ticket, identity: Arc<Identity>) {
         let (found, meeting, ticket) = (self.host.found.clone(), place.clone(), ours.clone());
         tokio::spawn(async move {
@@ -92,25 +92,25 @@ impl Participant<'_> {
                     let _ = found.send(Err(DialError::NoAddress(fails.join(", "))));
                 }
                 others.retain(|address| !ticket.addrs.contains(address));
-                // Of many a few will do, others each time: they know each other.
+                // A few of many are enough, different ones each time: they know each other.
                 let first = getrandom::u64().unwrap_or_default() as usize % others.len().max(1);
                 others.rotate_left(first);
                 others.truncate(Contact::LIMIT);
                 let tell = |answer: Result<Source, DialError>| {
                     let matters = match &answer {
                         Ok(_) => true,
-                        // Once is enough.
+                        // Reporting it once is enough.
                         Err(DialError::Refused(Refusal::AnotherRun)) => {
                             !others_run.swap(true, Ordering::Relaxed)
                         }
                         Err(error) => error.barred().is_some(),
                     };
                     if matters {
-                        // If nobody hears it, the peer is gone, and soon this too.
+                        // If nobody receives it, the peer has ended, and this task soon will.
                         let _ = found.send(answer);
                     }
                 };
-                // Who is not there any more must not keep the others waiting.
+                // A peer that is gone must not delay the others.
                 let next = tokio::time::Instant::now() + pause;
                 let _ = timeout_at(next, who_is_there(&ticket, others, &identity, tell)).await;
                 sleep_until(next).await;
@@ -122,7 +122,7 @@ impl Participant<'_> {
 }
 
 impl NativeHost<'_> {
-    /// Says now and then where the run's peers meet that this one is there, if it is a member.
+    /// Updates this peer's entry at the meeting place from time to time, if it is a member.
     pub(super) fn keep_fresh(&mut self, peer: &Peer) {
         let due = self.told_at.is_none_or(|at| at.elapsed() >= KEEP_FRESH);
         let Some(Meeting {
@@ -146,7 +146,7 @@ impl NativeHost<'_> {
 }
 
 impl NativeHost<'_> {
-    /// Keeps the ticket in the folder leading to where this peer is, and says so.
+    /// Updates the ticket in the folder when this peer's address changes, and reports it.
     pub(super) fn follow_addresses(&mut self, contact: Contact, outside: Outside) {
         let moved = contact != self.contact;
         if !moved && self.outside.as_ref() == Some(&outside) {
@@ -169,18 +169,18 @@ impl NativeHost<'_> {
         }
         self.told_at = None;
         let out = self.local.out.clone();
-        // It may have to ask for the addresses of names.
+        // It may have to resolve names.
         tokio::task::spawn_blocking(move || {
             if let Ok(Some(mut right)) = Right::of_folder(&out) {
                 right.ticket.addrs = dialable(&contact);
-                // Then the ticket leads to where it did.
+                // If this fails, the ticket keeps its old addresses.
                 let _ = right.keep(&out);
             }
         });
     }
 }
 
-/// Whether two peers are members of one round, as the first of them sees it.
+/// Whether two peers are members of one round, as far as the first one knows.
 pub(super) fn is_member_with(peer: &Peer, other: PeerId) -> bool {
     peer.is_member() && peer.head().position(other).is_some()
 }

@@ -1,4 +1,4 @@
-//! Being found on the local network by those who have no ticket: what they are told, and what the user is told of them.
+//! Lets peers without a ticket find this one on the local network, and informs the user.
 
 use super::{NativeHost, Participant};
 use crate::events::Event;
@@ -13,21 +13,21 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedReceiver;
 
-/// What a folder calls the code that its peer shows, for its owner's eyes.
+/// The file in the folder with the current code, for its owner.
 const CODE: &str = "code";
 
-/// A member's part in it.
+/// A member's announcement and code.
 pub(super) struct Nearby {
     door: Arc<Door>,
     news: UnboundedReceiver<News>,
-    /// Whether others hear of it; nothing before it has been tried.
+    /// The announcement, or why there is none; none before it was tried.
     announcer: Option<Result<Announcer, Mute>>,
-    /// Where the code is while it may be tried.
+    /// The file with the code, while it is valid.
     file: Option<PathBuf>,
 }
 
 impl Nearby {
-    /// Begins to tell others, once this peer is one who can let them in. What there is to say of it, if there is anything.
+    /// Starts to announce the run, once this peer can admit others. Returns an event for the user, if there is one.
     fn begin(&mut self, peer: &Peer, at: SocketAddr, folder: &Path) -> Option<Event> {
         let is_member = peer.head().members.iter().any(|member| member.peer == peer.me());
         if self.announcer.is_some() || !is_member {
@@ -40,7 +40,7 @@ impl Nearby {
                 let role = self.door.role();
                 Some(self.told(format!("whoever has the code comes in with the role {role}")))
             }
-            // So it was wanted.
+            // This was requested.
             Err(Mute::Alone) => None,
             Err(why) => Some(Event::Nearby {
                 code: None,
@@ -49,11 +49,11 @@ impl Nearby {
         }
     }
 
-    /// The code, and what is to be said of it.
+    /// The event that shows the code.
     fn told(&self, why: String) -> Event {
         let code = self.door.code().to_string();
         if let Some(file) = &self.file {
-            // Who shows no code to anybody there shows it here.
+            // A peer that cannot announce itself shows its code here.
             let _ = write_private(file, format!("{code}\n").as_bytes());
         }
         Event::Nearby {
@@ -66,14 +66,14 @@ impl Nearby {
 impl Drop for Nearby {
     fn drop(&mut self) {
         if let Some(file) = &self.file {
-            // It lets in nobody any more.
+            // It admits nobody any more.
             let _ = std::fs::remove_file(file);
         }
     }
 }
 
 impl Participant<'_> {
-    /// Has others on the network find the run and come in by a door.
+    /// Lets others on the network find the run and join by a door.
     pub fn be_found(&mut self, door: Arc<Door>, news: UnboundedReceiver<News>) {
         self.host.nearby = Some(Nearby {
             door,
@@ -85,7 +85,7 @@ impl Participant<'_> {
 }
 
 impl NativeHost<'_> {
-    /// Tells others on the network what is so now, and the user what has happened at the door.
+    /// Updates the announcement, and tells the user what has happened at the door.
     pub(super) fn tell_nearby(&mut self, peer: &Peer, at: SocketAddr) {
         let Some(nearby) = &mut self.nearby else {
             return;
@@ -100,11 +100,11 @@ impl NativeHost<'_> {
         events.into_iter().for_each(|event| (self.sink)(event));
     }
 
-    /// Says that nobody comes in here any more.
+    /// Withdraws the announcement.
     pub(super) async fn leave_nearby(&mut self) {
         let announcer = self.nearby.take().and_then(|mut nearby| nearby.announcer.take());
         if let Some(Ok(announcer)) = announcer {
-            // If it fails they forget it by themselves.
+            // If this fails, others forget it by themselves.
             let _ = tokio::task::spawn_blocking(move || announcer.end()).await;
         }
     }

@@ -6,7 +6,7 @@ use annulus_core::{Digest, Peer};
 use std::time::{Duration, Instant};
 
 impl NativeHost<'_> {
-    /// Keeps who is a member, and where, for the next start.
+    /// Saves the members and their addresses for the next start.
     pub(super) fn remember(&mut self, event: &PeerEvent, peer: &Peer) {
         let may_be_new = matches!(event, PeerEvent::Entered | PeerEvent::Member { .. });
         if may_be_new && self.known.meet(peer.me(), peer.head().members.iter()) {

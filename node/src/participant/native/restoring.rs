@@ -1,4 +1,4 @@
-//! What a member of a run whose model is split has on its disk, and brings back if the run goes back to it.
+//! Offers the checkpoints on a member's disk to a split run, and reads them if the run goes back.
 
 use crate::net::link::Link;
 use crate::net::quic::QuicLink;
@@ -13,22 +13,22 @@ use annulus_core::{Digest, Input, Peer, Round, Time};
 use std::path::{Path, PathBuf};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-/// What was read, if it could be.
+/// The result of reading a checkpoint.
 pub(super) type Restored = (Digest, Result<Option<Moments>, CheckpointError>);
 
-/// The checkpoints of a folder, and what is read of them.
+/// The checkpoints in a folder, and reading them.
 pub(super) struct Disk {
     dir: PathBuf,
     keep: usize,
     on_disk: OnDisk,
-    /// What is on its way to the disk.
+    /// The checkpoint that is being written.
     saving: Option<(Round, Saved)>,
     to_us: UnboundedSender<Restored>,
     pub restored: UnboundedReceiver<Restored>,
 }
 
 impl Disk {
-    /// Of a folder that keeps so many.
+    /// For a folder that keeps this many.
     pub fn new(dir: &Path, keep: usize) -> Self {
         let (to_us, restored) = unbounded_channel();
         Self {
@@ -41,7 +41,7 @@ impl Disk {
         }
     }
 
-    /// What an earlier process has left there.
+    /// Finds the checkpoints of an earlier process.
     pub fn look(&mut self) {
         if let Ok(dir) = RunDir::open(&self.dir)
             && dir.manifest().split.is_some()
@@ -50,19 +50,19 @@ impl Disk {
         }
     }
 
-    /// Tells the peer what there is.
+    /// Tells the peer which ones there are.
     pub fn tell<L: Link>(&self, driver: &mut Driver<L>, now: Time) {
         driver.handle(Input::Saved(self.on_disk.saved()), now);
     }
 
-    /// A checkpoint of what a peer has is being written.
+    /// A checkpoint of the peer's parts is being written.
     pub fn saves(&mut self, peer: &Peer) {
         let (kept, round) = (&peer.state().kept, peer.head().round);
         let (stepped, parts) = (kept.stepped, kept.set());
         self.saving = Some((round, Saved { stepped, parts }));
     }
 
-    /// It is safe on disk. Whether the peer is to know.
+    /// The checkpoint is safe on disk. Returns whether to tell the peer.
     pub fn has_saved(&mut self, round: Round) -> bool {
         let saved = self.saving.take_if(|(saving, _)| *saving == round);
         let saved = saved.filter(|(_, saved)| !saved.parts.is_empty());
@@ -71,7 +71,7 @@ impl Disk {
             .is_some()
     }
 
-    /// Reads what is of a lineage, on a thread of its own.
+    /// Reads the parts of a lineage on a separate thread.
     pub fn restore(&self, stepped: Digest) {
         let (dir, to_us) = (self.dir.clone(), self.to_us.clone());
         let Some(round) = self.on_disk.newest_of(stepped) else {
@@ -79,14 +79,14 @@ impl Disk {
             return;
         };
         tokio::task::spawn_blocking(move || {
-            // Nobody listens any more if this peer has ended meanwhile.
+            // If nobody receives it, the peer has ended.
             let _ = to_us.send((stepped, on_disk::read(&dir, round, stepped)));
         });
     }
 }
 
 impl NativeHost<'_> {
-    /// What the peer asked for was read.
+    /// The parts that the peer asked for were read.
     pub(super) fn on_restored(&mut self, (stepped, read): Restored, driver: &mut Driver<QuicLink>) {
         let kept = read.unwrap_or_else(|error| {
             self.warn(format!("a checkpoint to go back to cannot be read: {error}"));

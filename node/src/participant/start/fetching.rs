@@ -1,4 +1,4 @@
-//! Fetching a run's data for a peer that lacks it, to where it is kept for the next time.
+//! Fetches a run's data for a peer that lacks it, into the cache.
 
 use crate::data::cache::{self, Place};
 use crate::data::fetch::Guest;
@@ -11,11 +11,10 @@ use crate::participant::run_setup::RunSetup;
 use crate::task_factory::TaskFactory;
 use annulus_core::{Digest, Manifest};
 
-/// Most data that is fetched from other peers: more is better copied by hand.
+/// Most data that is fetched from other peers. Copy more by hand.
 const FETCH_LIMIT: u64 = 64 << 30;
 
-/// Fetches the run's data to where it is kept for the next time, and makes of it what computes. Also gives a peer that is
-/// still there.
+/// Fetches the run's data into the cache, and sets up what computes. Also returns a peer that still answers.
 pub(super) async fn fetch_data(
     mut guest: Guest,
     (first, files): (Source, Digest),
@@ -50,7 +49,7 @@ pub(super) async fn fetch_data(
     let mut tell = |news| match news {
         News::Got { bytes, total } => {
             waits = false;
-            // A line for each percent is enough.
+            // One line per percent is enough.
             let percent = bytes * 100 / total.max(1);
             if told.replace(percent) != Some(percent) {
                 sink(Event::Fetch { bytes, total });

@@ -1,5 +1,4 @@
-//! Coming to a run through where its peers meet: the same command founds it, joins it or goes on with it, whichever it is
-//! that there is to do.
+//! Enters a run through its meeting place: the same command founds the run, joins it, or continues it.
 
 use super::{Entrance, Entry, Starting, texts};
 use crate::net::ticket::Ticket;
@@ -13,26 +12,26 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Where a peer has come to its run.
+/// The meeting place at which a peer has found its run.
 pub(super) struct Met {
     place: Place,
-    /// Nobody else gets hold of it until this peer listens.
+    /// The lock on the file, held until this peer listens.
     held: Option<Held>,
 }
 
 impl Met {
-    /// Tells the others where this peer is.
+    /// Announces this peer to the others.
     pub(super) async fn tell(self, ours: &Ticket) -> Result<Place, Error> {
         match (&self.place, self.held) {
             (_, Some(held)) => held.keep_fresh(ours)?,
             (Place::File(file), None) => file.hold().await?.keep_fresh(ours)?,
-            // They find it by itself.
+            // They find it by its name.
             (Place::Names(_), None) => {}
         }
         Ok(self.place)
     }
 
-    /// Leaves that to when it is a member: who has nothing yet is nobody to ask.
+    /// Postpones the announcement until this peer is a member: before that it has nothing to offer.
     pub(super) fn later(self) -> Place {
         self.place
     }
@@ -51,11 +50,11 @@ impl Entrance<'_> {
     }
 }
 
-/// Between two times of asking who is there, where nobody has answered.
+/// Time between two tries to find somebody.
 const ASK_AGAIN: Duration = Duration::from_secs(2);
 
 impl<'a> Starting<'a> {
-    /// At a file, or by names and a secret.
+    /// By a file, or by names and a secret.
     pub(super) async fn meet(
         self,
         run: &NewRun,
@@ -71,8 +70,8 @@ impl<'a> Starting<'a> {
         self.meet_by(names, all_listen_there, secret, run).await.map(Some)
     }
 
-    /// Whoever finds no ticket in the file founds the run, the others join it. Who has taken part in it before goes on.
-    /// Nothing if the run is finished.
+    /// If the file has no ticket, founds the run, else joins it. A peer that has taken part before continues. None if
+    /// the run is complete.
     async fn meet_at(mut self, file: MeetingFile, run: &NewRun) -> Result<Option<Entrance<'a>>, Error> {
         let run_key = self.folder.run_key();
         let (setup, mut manifest) =
@@ -116,7 +115,7 @@ impl<'a> Starting<'a> {
                     return Ok(Some(entrance.met_at(file, None)));
                 }
                 Err(error) if error.barred().is_some() => return Err(error.into()),
-                // It was founded here, and nothing has come of it.
+                // It was founded here and came to nothing.
                 Err(_) if run_key.key().peer() == ticket.root.key => {
                     let held = file.hold().await?;
                     let entrance = self.found(setup, manifest, run_key)?;
@@ -136,8 +135,8 @@ impl<'a> Starting<'a> {
         }
     }
 
-    /// Whoever finds nobody at these names goes on with the run, or founds it; the others join. All have the run's key, since
-    /// it is made of a secret that all have.
+    /// If nobody answers at these names, continues the run or founds it; otherwise joins. All peers have the run's key,
+    /// since it is made from their common secret.
     async fn meet_by(
         self,
         names: Vec<String>,
@@ -163,7 +162,7 @@ impl<'a> Starting<'a> {
             }
         };
         if let Some(port) = port.filter(|_| is_host) {
-            // Others look for it there.
+            // Others look for it at this port.
             entrance.known.port = port;
         }
         Ok(entrance.met(place, None))

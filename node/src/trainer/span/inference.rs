@@ -1,7 +1,7 @@
-//! A model that is evaluated or writes on a machine that need not have room for all of it: a run of steps is loaded, computes
-//! forward what there is to compute, and goes before the next is loaded.
+//! Evaluates a model, or writes with it, on a machine that need not have room for all of it. It loads a few steps,
+//! computes everything that they can compute, and drops them before it loads the next.
 //!
-//! Where the weights come from is not known here.
+//! It does not know where the weights come from.
 
 use std::ops::Range;
 use std::pin::Pin;
@@ -21,14 +21,14 @@ use crate::task::{Answering, Answers, Batch, Emit, Eval, Prompt, Task, TaskError
 /// Reads the weights of some elements of the flat vector.
 pub type Weights = Box<dyn Fn(Range<usize>) -> Result<Vec<f32>, TaskError>>;
 
-/// Memory for it.
+/// Memory that inference may use.
 #[derive(Clone, Copy, Debug)]
 pub struct Space {
-    /// Bytes that the process may take; none: as many as one step needs, if it is more than `likes`.
+    /// Bytes that the process must not exceed. None: it may exceed `likes` if a single step needs more.
     pub limit: Option<u64>,
-    /// Bytes that it had better keep to.
+    /// Bytes that it should stay within.
     pub likes: u64,
-    /// Bytes that it takes without any step.
+    /// Bytes that it needs without any step.
     pub base: u64,
 }
 
@@ -41,7 +41,7 @@ pub enum InferenceError {
     /// The weights cannot be read.
     #[error(transparent)]
     Weights(TaskError),
-    /// The task says why.
+    /// The task refuses.
     #[error(transparent)]
     Task(TaskError),
     /// Not even one step fits.
@@ -51,7 +51,7 @@ pub enum InferenceError {
         .need.div_ceil(1_000_000), .limit / 1_000_000
     )]
     NoRoom {
-        /// Its number, from 1 on.
+        /// The step's number, from 1 on.
         step: usize,
         /// How many there are.
         steps: usize,
@@ -62,20 +62,20 @@ pub enum InferenceError {
     },
 }
 
-/// What inference is at.
+/// An inference in progress.
 pub type Inferring<'a, T> = Pin<Box<dyn Future<Output = Result<T, InferenceError>> + 'a>>;
 
-/// A model of which no more than fits is in memory.
+/// A model that is in memory only as far as there is room.
 pub trait Inference {
-    /// Gets ready to be evaluated: in how many runs the steps are computed. None if the task holds nothing out that could be
-    /// computed in steps.
+    /// Prepares for an evaluation, and returns how many times steps are loaded in a pass. None if the task has no
+    /// held-out data that can be computed in steps.
     ///
     /// # Errors
     ///
     /// If a step has no room.
     fn to_evaluate(&mut self) -> Result<Option<usize>, InferenceError>;
 
-    /// How good the model is on held-out data.
+    /// Evaluates the model on held-out data.
     ///
     /// # Errors
     ///
@@ -83,17 +83,18 @@ pub trait Inference {
     ///
     /// # Panics
     ///
-    /// If it is not ready for that.
+    /// Without [`to_evaluate`](Self::to_evaluate).
     fn evaluate(&mut self) -> Inferring<'_, Eval>;
 
-    /// Gets ready to write: in how many runs the steps are computed for each token. None if the task does not write in steps.
+    /// Prepares to write, and returns how many times steps are loaded for each token. None if the task does not write
+    /// in steps.
     ///
     /// # Errors
     ///
     /// If a step has no room.
     fn to_write(&mut self) -> Result<Option<usize>, InferenceError>;
 
-    /// Goes on after a prompt.
+    /// Continues a prompt.
     ///
     /// # Errors
     ///
@@ -101,7 +102,7 @@ pub trait Inference {
     ///
     /// # Panics
     ///
-    /// If it is not ready for that.
+    /// Without [`to_write`](Self::to_write).
     fn write<'a>(&'a mut self, prompt: &'a Prompt, emit: Emit<'a>) -> Inferring<'a, ()>;
 }
 
@@ -109,26 +110,26 @@ pub trait Inference {
 pub struct InSteps<T: Task> {
     task: Arc<T>,
     model: Arc<ModelSteps>,
-    /// Without autodiff, so that nothing is dropped out.
+    /// Without autodiff, so that there is no dropout.
     device: Device,
     space: Space,
     weights: Weights,
     plan: Plan,
-    /// These steps, with their parameters on the device.
+    /// The steps whose parameters are on the device.
     loaded: Option<(Range<usize>, T::Model)>,
 }
 
-/// How steps are computed one after the other.
+/// In which order steps are computed.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Plan {
-    /// What is in memory together.
+    /// The steps that are in memory together.
     runs: Vec<Range<usize>>,
-    /// Held-out batches, and how many of them go from run to run at once.
+    /// The number of held-out batches, and how many of them are computed before other steps are loaded.
     batches: (usize, usize),
 }
 
 impl<T: Task> InSteps<T> {
-    /// Nothing is loaded yet. `model` is what [`ModelSteps::of`] says of the task.
+    /// Loads nothing yet. `model` is the result of [`ModelSteps::of`] for the task.
     pub fn new(
         task: Arc<T>,
         device: &OpenDevice,
@@ -147,7 +148,7 @@ impl<T: Task> InSteps<T> {
         }
     }
 
-    /// Puts these steps' parameters on the device, unless they are there. Those of others go before.
+    /// Puts the parameters of these steps on the device, unless they are there. Drops the others first.
     fn load(&mut self, run: &Range<usize>) -> Result<(), InferenceError> {
         if self.loaded.as_ref().is_some_and(|(loaded, _)| loaded == run) {
             return Ok(());
@@ -166,7 +167,7 @@ impl<T: Task> InSteps<T> {
         Ok(())
     }
 
-    /// What comes of the loaded steps but the model's last, of a batch or of what the steps before have made of it.
+    /// Computes the loaded steps, except the model's last one, from a batch or from the output of earlier steps.
     fn forward(
         &self,
         mut x: Option<Tensor<3>>,
@@ -182,16 +183,16 @@ impl<T: Task> InSteps<T> {
                 Made::Loss(_) => unreachable!("the last step is not among them"),
             }
         }
-        // The last step may be a run by itself.
+        // The last step may be loaded alone.
         Ok(x.expect("a step before the last, or what it has made"))
     }
 
-    /// The runs for batches of so many samples, and as much of their way as fits beside them.
+    /// Which steps are loaded together for batches of this many samples, and how many batches fit beside them.
     fn plan(&self, samples: usize, batches: usize) -> Result<Plan, InferenceError> {
         let sizes = Sizes::of(&self.model, samples);
         let mut runs = sizes.runs(self.space)?;
         if runs.len() > 1 && batches > 1 {
-            // With every batch by itself all steps would be loaded for each.
+            // If each batch were computed alone, all steps would be loaded for each.
             let Space { likes, base, .. } = self.space;
             let likes = likes - likes.saturating_sub(base) / 4;
             runs = sizes.runs(Space { likes, ..self.space })?;
@@ -208,7 +209,7 @@ impl<T: Task> InSteps<T> {
         })
     }
 
-    /// Scores of some held-out batches, in their order.
+    /// The scores of some held-out batches, in order.
     async fn scores(&mut self, batches: Range<usize>) -> Result<Vec<(Eval, usize)>, InferenceError> {
         let task = self.task.clone();
         let stages = stages_of(&*task)?;
@@ -255,7 +256,7 @@ impl<T: Task> Inference for InSteps<T> {
         Box::pin(async move {
             let (count, at_once) = self.plan.batches;
             assert!(count > 0, "it is ready to be evaluated");
-            // In the order and the way in which tasks add up.
+            // Adds in the same order and way as tasks do.
             let (mut loss, mut right, mut predicted) = (0.0f32, Some(0.0f32), 0);
             for start in (0..count).step_by(at_once) {
                 let of_some = self.scores(start..count.min(start + at_once)).await?;
@@ -310,11 +311,11 @@ impl<T: Task> Answers<Batch<T>> for InSteps<T> {
     }
 }
 
-/// What steps take of memory, forward alone.
+/// Memory that steps need for the forward pass alone.
 struct Sizes {
-    /// By step: the tensors that it uses with their elements, ...
+    /// For each step, the tensors that it uses with their lengths ...
     tensors: Vec<Vec<(usize, u64)>>,
-    /// ... and bytes of what it computes from what it is given, as far as can be said beforehand.
+    /// ... and an estimate of the bytes of its intermediate values.
     working: Vec<u64>,
     /// Bytes of the most that goes from step to step.
     boundary: u64,

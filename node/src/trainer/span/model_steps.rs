@@ -1,11 +1,10 @@
-//! Which parameters each step of a model uses, found out without ever having all of them in memory.
+//! Finds out which parameters each step of a model uses, without ever holding all of them in memory.
 
 use std::ops::Range;
 
 use annulus_core::Layout;
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{Device, Tensor, TensorData};
-use serde::{Deserialize, Serialize};
 
 use super::super::layout::List;
 use super::super::parameters::drawing_alone;
@@ -13,25 +12,25 @@ use super::super::worker::WorkerError;
 use crate::task::{Batch, Dataset, Stages, Task};
 
 /// A model's parameters, and which of its steps use them.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ModelSteps {
     /// Where each tensor lies in the flat vector of the whole model.
     pub layout: Layout,
-    /// For each tensor whether it is trained; what is frozen has no gradient.
+    /// For each tensor whether it is trained. A frozen one has no gradient.
     pub trained: Vec<bool>,
-    /// For each step the tensors that it uses, ascending.
+    /// For each step the tensors that it uses, in ascending order.
     pub uses: Vec<Vec<usize>>,
-    /// For each step but the last, positions and features of what it gives for a sample.
+    /// For each step but the last, the positions and features of its output for one sample.
     pub shapes: Vec<[usize; 2]>,
 }
 
 impl ModelSteps {
-    /// Finds them out by running each step once, for one sample, on a model of its own, of which only what the step looks at
-    /// comes to be. Holds one step's parameters at a time.
+    /// Runs each step once, for one sample, on a model of its own. Burn creates a parameter when it is first read, so
+    /// only those that the step uses come to exist. Holds one step's parameters at a time.
     ///
     /// # Errors
     ///
-    /// If the task offers no steps, its model cannot be trained, or a trained tensor is used by no step.
+    /// If the task offers no steps, its model cannot be trained, or no step uses a trained tensor.
     pub fn of<T: Task>(task: &T, seed: u64) -> Result<Self, WorkerError> {
         let stages = stages_of(task)?;
         let (layout, trained) = draw(task, seed, &mut |_, _| {})?;
@@ -47,7 +46,7 @@ impl ModelSteps {
                     shapes.push([positions, features]);
                     x = Some(y);
                 }
-                // Some backends compute when they are asked.
+                // Some backends compute only when the result is read.
                 Made::Loss(loss) => drop(loss.into_data()),
             }
             uses.push(used_by(&model));
@@ -67,8 +66,8 @@ impl ModelSteps {
         }
     }
 
-    /// Microseconds that each step's forward pass takes for one sample on this machine's processor, at least 1. Holds one
-    /// step's parameters at a time.
+    /// Measures each step's forward pass for one sample on this machine's processor, in microseconds, at least 1. Holds
+    /// one step's parameters at a time.
     ///
     /// # Errors
     ///
@@ -95,11 +94,11 @@ impl ModelSteps {
                 };
                 (next, begin.elapsed())
             };
-            // Parameters are drawn when they are first looked at.
+            // The first run draws the parameters.
             run();
             let (next, mut took) = run();
             x = next;
-            // What else the machine does makes none of them shorter.
+            // Other work on the machine only adds time, so the shortest run counts.
             let mut all = took;
             while all < ENOUGH {
                 let (_, again) = run();
@@ -110,10 +109,10 @@ impl ModelSteps {
         Ok(costs)
     }
 
-    /// Measured costs of steps, but that equal ones cost the same: what they were measured to differ by is what else the machine
-    /// did, and none of it makes a step shorter. Equal are steps between the ends whose tensors have the same shapes, and
-    /// which take and give as much; where one takes more than [`UNLIKE`] times as long as another it does something else with
-    /// them. What has no tensors shows nothing of what it does.
+    /// Gives equal steps equal costs: the smallest that was measured for any of them, since other work on the machine
+    /// only adds time. Two inner steps are equal if their tensors, inputs and outputs have equal shapes. If one takes
+    /// more than [`UNLIKE`] times as long, it must do something else. Steps without tensors are never taken to be
+    /// equal.
     pub fn evened(&self, costs: &[u32]) -> Vec<u32> {
         let shapes = |step: usize| {
             let tensors = self.uses[step].iter();
@@ -138,7 +137,7 @@ impl ModelSteps {
         costs.iter().enumerate().map(even).collect()
     }
 
-    /// The elements of the flat vector that a step uses, in order, none next to each other.
+    /// The elements of the flat vector that a step uses, as sorted ranges that do not touch.
     pub fn ranges(&self, step: usize) -> Vec<Range<usize>> {
         let mut ranges: Vec<Range<usize>> = Vec::new();
         for tensor in &self.uses[step] {
@@ -157,42 +156,36 @@ impl ModelSteps {
         self.uses.len()
     }
 
-    /// The tensors that some steps use, ascending, each once.
+    /// The tensors that some steps use, in ascending order, each once.
     pub fn tensors_of(&self, steps: Range<usize>) -> Vec<usize> {
         let mut tensors: Vec<usize> = self.uses[steps].concat();
         tensors.sort_unstable();
         tensors.dedup();
         tensors
     }
-
-    /// The steps that use a tensor, ascending.
-    pub fn users(&self, tensor: usize) -> impl Iterator<Item = usize> + '_ {
-        let uses = self.uses.iter().enumerate();
-        uses.filter_map(move |(step, tensors)| tensors.contains(&tensor).then_some(step))
-    }
 }
 
-/// Steps are run again and again for so long to see how long they take.
+/// How long steps are measured, in repeated runs.
 #[cfg(not(target_family = "wasm"))]
 const ENOUGH: std::time::Duration = std::time::Duration::from_millis(50);
 
-/// Times that one of two steps with equal tensors may take as long as the other, and still be taken to do the same: a guess
-/// above what a busy machine does to the shortest of some runs.
+/// Two steps with equal tensors are taken to be equal if one is at most this many times as slow. A guess: more than
+/// what a busy machine adds to the shortest of several runs.
 pub const UNLIKE: u32 = 2;
 
-/// What a step has made.
+/// The output of a step.
 pub(super) enum Made {
-    /// Any but the last.
+    /// Of any step but the last.
     Activation(Tensor<3>),
-    /// The last.
+    /// Of the last step.
     Loss(Tensor<1>),
 }
 
-/// One step, of a batch, of activations or of both.
+/// Runs one step on a batch, on activations, or on both.
 ///
 /// # Panics
 ///
-/// If activations are missing or too many.
+/// If activations are missing or not expected.
 pub(super) fn run_step<T: Task>(
     stages: &dyn Stages<T::Model, Batch<T>>,
     model: &T::Model,
@@ -209,7 +202,7 @@ pub(super) fn run_step<T: Task>(
     }
 }
 
-/// The steps that a task offers.
+/// The steps that a task offers, or why it offers none.
 pub(super) fn stages_of<T: Task>(task: &T) -> Result<&dyn Stages<T::Model, Batch<T>>, WorkerError> {
     let unsupported = |problem: String| WorkerError::Unsupported { problem };
     let stages = task
@@ -221,11 +214,11 @@ pub(super) fn stages_of<T: Task>(task: &T) -> Result<&dyn Stages<T::Model, Batch
     }
 }
 
-/// Looks at a tensor's place in the flat vector, and at its values if it likes.
+/// Called with a tensor's place in the flat vector; it may read the tensor's values.
 pub type Look<'a> = dyn FnMut(Range<usize>, &dyn Fn() -> TensorData) + 'a;
 
-/// Draws the model as the seed makes it, one tensor at a time; which of them are trained. The same bits as those of the whole
-/// model, since they are drawn in the same order.
+/// Draws the model from the seed, one tensor at a time, and returns its layout and which tensors are trained. The bits
+/// are those of the whole model, since tensors are drawn in the same order.
 ///
 /// # Errors
 ///
@@ -247,7 +240,7 @@ pub fn draw<T: Task>(task: &T, seed: u64, look: &mut Look<'_>) -> Result<(Layout
 struct Draw<'a, 'b> {
     list: List,
     trained: Vec<bool>,
-    /// Of the tensors that were drawn.
+    /// The end of the last tensor drawn.
     end: usize,
     look: &'a mut Look<'b>,
 }
@@ -268,12 +261,12 @@ impl ModuleMapper for Draw<'_, '_> {
         self.end = own.end;
         (self.look)(own, &|| tensor.clone().inner().into_data_as::<f32>());
         self.trained.push(tensor.is_require_grad());
-        // In its place something small, so that its values can go.
+        // Puts a small tensor in its place, so that its values can be freed.
         Param::initialized(param.id, Tensor::zeros([1; D], &tensor.device()))
     }
 }
 
-/// The parameters that somebody has looked at.
+/// The parameters that were read.
 fn used_by<M: Module>(model: &M) -> Vec<usize> {
     #[derive(Default)]
     struct Used {
@@ -326,10 +319,10 @@ mod tests {
     fn equal_steps_between_the_ends_cost_the_same() {
         let block: &[usize] = &[4, 4];
         let mut model = model(&[block, block, block, block, &[16], block, block]);
-        // The ends are not what is between them; of five blocks one does something else.
+        // The first and last steps differ from the inner ones. Of five equal blocks one takes far longer.
         let costs = [90, 120, 100, 131, 107, 250, 40];
         assert_eq!(model.evened(&costs), [90, 100, 100, 100, 107, 250, 40]);
-        // What gives another shape is another step, and so is what has no tensors.
+        // A step with another output is another step, and one without tensors equals none.
         model.shapes[2] = [8, 2];
         model.uses[1].clear();
         assert_eq!(model.evened(&costs), [90, 120, 100, 131, 107, 250, 40]);

@@ -1,15 +1,15 @@
-//! One pass of a microbatch as the protocol asks for it, plain numbers in and out, by what computes a span.
+//! Does one pass of a microbatch as the protocol asks for it, with plain numbers in and out.
 
 use annulus_core::interface::{Pass, SpanDone};
 
 use super::super::worker::WorkerError;
 use super::{Activation, ModelSteps, SpanWorker};
 
-/// Does it by a worker that has its parameters; `samples` are those at the positions of the pass.
+/// Does a pass on a worker that has its parameters. `samples` are those at the positions of the pass.
 ///
 /// # Errors
 ///
-/// If the device fails, or what came of it is no number.
+/// If the device fails, or a loss or a sum is not finite.
 pub async fn pass(worker: &mut dyn SpanWorker, pass: Pass, samples: &[u64]) -> Result<SpanDone, WorkerError> {
     let (span, model) = (worker.steps(), worker.model());
     let input = match span.start.checked_sub(1) {
@@ -27,19 +27,17 @@ pub async fn pass(worker: &mut dyn SpanWorker, pass: Pass, samples: &[u64]) -> R
             ..SpanDone::default()
         });
     }
-    worker.put(pass.sum);
-    let passed = worker.backward(0, samples, input, gradient).await?;
-    let sum = worker.take()?.values;
+    let passed = worker.backward(samples, input, gradient, pass.sum).await?;
     let output = passed.gradient.map(|gradient| gradient.values);
     Ok(SpanDone {
         output: output.unwrap_or_default(),
-        sum,
+        sum: passed.sums,
         loss: passed.loss_sum.unwrap_or(0.0),
         ..SpanDone::default()
     })
 }
 
-/// What a step gives, or its gradient, in its shape.
+/// A step's output, or its gradient, with its shape.
 pub(super) fn activation(
     model: &ModelSteps,
     step: usize,

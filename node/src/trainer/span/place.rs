@@ -1,10 +1,10 @@
-//! Some of a model's parameters put in their place, while the others never come to be; and their gradients.
+//! Puts some of a model's parameters in their place while the others never come to exist, and collects their gradients.
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{Gradients, Tensor};
 
-/// The model, which is on a device with autodiff, with these tensors, in visiting order, where there are any; `track` says for
-/// each whether gradients are taken at it. No copy is made.
+/// The model, on a device with autodiff, with the tensors that are given, in visiting order. `track` says which of them
+/// get gradients. Nothing is copied.
 pub(super) fn placed<M: Module>(model: M, tensors: &[Option<Tensor<1>>], track: &[bool]) -> M {
     model.map(&mut Place {
         tensors,
@@ -13,7 +13,7 @@ pub(super) fn placed<M: Module>(model: M, tensors: &[Option<Tensor<1>>], track: 
     })
 }
 
-/// Puts tensors in the place of the parameters of a model on a device without autodiff.
+/// The same for a model on a device without autodiff.
 #[cfg(not(target_family = "wasm"))]
 pub(super) fn plain<M: Module>(model: M, tensors: &[Option<Tensor<1>>]) -> M {
     model.map(&mut Place {
@@ -25,7 +25,7 @@ pub(super) fn plain<M: Module>(model: M, tensors: &[Option<Tensor<1>>]) -> M {
 
 struct Place<'a> {
     tensors: &'a [Option<Tensor<1>>],
-    /// Where there is autodiff, whether gradients are taken at each.
+    /// With autodiff: which tensors get gradients.
     track: Option<&'a [bool]>,
     next: usize,
 }
@@ -46,8 +46,8 @@ impl ModuleMapper for Place<'_> {
     }
 }
 
-/// The gradients of these tensors (ascending numbers in visiting order), each as one row of numbers; none of what is frozen
-/// or has taken no part.
+/// The gradients of these tensors (ascending numbers in visiting order), each flattened. None for a tensor that is
+/// frozen or that the loss does not use.
 pub(super) fn gradients_of<M: Module>(
     model: &M,
     tensors: &[usize],
@@ -72,7 +72,7 @@ struct Take<'a> {
 
 impl ModuleVisitor for Take<'_> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        // The others must not be looked at: they would come to be.
+        // Reading the others would create them.
         if self.tensors.contains(&self.next) {
             let gradient = param.base().grad_remove(self.gradients);
             self.parts.push(gradient.map(|gradient| {

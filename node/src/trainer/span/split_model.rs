@@ -1,4 +1,4 @@
-//! The spans of a model that is split over the members of a run, on one device: computes what the protocol asks for.
+//! Computes a peer's spans of a split model on one device, as the protocol asks for it.
 
 use std::num::{NonZeroU16, NonZeroU32};
 use std::ops::Range;
@@ -13,10 +13,10 @@ use super::super::worker::WorkerError;
 use super::pass::{activation, pass};
 use super::{ModelSteps, SpanWorker};
 
-/// Makes what computes some steps.
+/// Makes the worker of some steps.
 pub type MakeSpan = dyn Fn(Range<usize>) -> Result<Box<dyn SpanWorker>, WorkerError> + Send;
 
-/// What a peer computes of a model that is split: the spans that it is asked for, each with a worker of its own from then on.
+/// The workers of the spans that this peer was asked to compute.
 pub struct SplitModel {
     model: Arc<ModelSteps>,
     split: Split,
@@ -29,7 +29,7 @@ pub struct SplitModel {
 /// A span on the device.
 struct AtWork {
     steps: Range<usize>,
-    /// The last round that it has computed something of.
+    /// The last round in which it has computed something.
     round: Round,
     worker: Box<dyn SpanWorker>,
 }
@@ -39,18 +39,18 @@ struct AtWork {
 pub struct Cut<'a> {
     /// Where each span begins and ends.
     pub spans: &'a [Range<usize>],
-    /// How long each step takes beside others.
+    /// The relative cost of each step.
     pub costs: &'a [u32],
     /// Samples of a microbatch.
     pub micro_batch: NonZeroU32,
-    /// How activations travel.
+    /// The codec of activations.
     pub boundary: Codec,
-    /// Lanes of a round.
+    /// Lanes in a round.
     pub lanes: NonZeroU16,
 }
 
 impl Cut<'_> {
-    /// What a manifest says of it.
+    /// The cut as the manifest has it.
     pub fn of(&self, model: &ModelSteps) -> Split {
         let step = |step: usize| Step {
             ranges: model.ranges(step),
@@ -68,13 +68,13 @@ impl Cut<'_> {
     }
 }
 
-/// Numbers that a step hands on for each sample.
+/// How many numbers a step passes on for each sample.
 fn boundary(model: &ModelSteps, step: usize) -> u32 {
     let shape = model.shapes.get(step);
     shape.map_or(0, |[positions, features]| (positions * features) as u32)
 }
 
-/// Whether the steps of a run's manifest are those of this model.
+/// Whether the steps in a run's manifest are those of this model.
 pub fn is_of(split: &Split, model: &ModelSteps) -> bool {
     let same = |(at, step): (usize, &Step)| {
         (&step.ranges, step.boundary) == (&model.ranges(at), boundary(model, at))
@@ -83,7 +83,7 @@ pub fn is_of(split: &Split, model: &ModelSteps) -> bool {
 }
 
 impl SplitModel {
-    /// Before anything was asked for.
+    /// Without any worker yet.
     pub fn new(model: Arc<ModelSteps>, split: Split, make: Box<MakeSpan>) -> Self {
         Self {
             model,
@@ -95,12 +95,12 @@ impl SplitModel {
         }
     }
 
-    /// Does one pass of a microbatch. `samples` are those at the positions of the work: without any it takes in the weights alone,
-    /// ahead of the first.
+    /// Does one pass of a microbatch. `samples` are those at the positions of the work. Without samples it only loads
+    /// the weights, so that the first microbatch finds them there.
     ///
     /// # Errors
     ///
-    /// If the device fails, or what came of it is no number.
+    /// If the device fails, or a loss or a sum is not finite.
     pub async fn pass(&mut self, mut work: SpanWork, samples: &[u64]) -> Result<SpanDone, WorkerError> {
         let worker = self.worker(work.steps, work.round)?;
         if let Some(weights) = work.pass.weights.take() {
@@ -112,8 +112,8 @@ impl SplitModel {
         pass(worker, work.pass, samples).await
     }
 
-    /// What computes some steps. As it is made, the parameters of all spans leave the device that have computed nothing since the
-    /// round before: another member has them, or the model is cut otherwise by now.
+    /// The worker of some steps. Making a new one drops the spans that overlap with it, or that have computed nothing
+    /// since the round before: another member has them, or the model was cut anew.
     fn worker(&mut self, steps: Range<usize>, round: Round) -> Result<&mut dyn SpanWorker, WorkerError> {
         let at = match self.workers.iter().position(|at_work| at_work.steps == steps) {
             Some(at) => at,
@@ -133,9 +133,9 @@ impl SplitModel {
         Ok(&mut *self.workers[at].worker)
     }
 
-    /// Does a forward and a backward pass of the step that takes most of the time, on nothing and with parameters of zero, so
-    /// that the device's speed is known and its kernels are built. As how many samples in one span that counts, which is what
-    /// speeds are in where a model is split.
+    /// Runs the most costly inner step forward and backward on zeros, to measure the device and to build its kernels.
+    /// Returns how many samples that counts as, in the unit of speeds of a split model: samples of a span of average
+    /// cost.
     ///
     /// # Errors
     ///
@@ -155,13 +155,13 @@ impl SplitModel {
         };
         worker.load(vec![0.0; len])?;
         worker
-            .backward(0, &[], Some(zeros(step - 1)?), Some(zeros(step)?))
+            .backward(&[], Some(zeros(step - 1)?), Some(zeros(step)?), vec![0.0; len])
             .await?;
         Ok(share * spans)
     }
 }
 
-/// How fast a device is to seem that is another.
+/// Makes the device seem to have another speed.
 #[cfg(not(target_family = "wasm"))]
 mod acted {
     use super::super::TimedSpan;
@@ -170,20 +170,20 @@ mod acted {
 
     #[derive(Debug, Default)]
     pub(super) struct Acted {
-        /// A sample through the whole model, forward and backward, on a device that computes nothing.
+        /// How long a sample takes through the whole model, forward and backward; none: the device really computes.
         sample_takes: Option<Duration>,
     }
 
     impl SplitModel {
-        /// Has it compute nothing from here on, and take so long for each sample that goes through all of the model, forward and
-        /// backward: a span takes its part of that.
+        /// From here on computes nothing and sleeps instead: this long for a sample through the whole model, of which
+        /// each span takes its part.
         pub fn act(&mut self, sample_takes: Option<Duration>) {
             self.acted = Acted { sample_takes };
         }
     }
 
     impl Acted {
-        /// A span's worker, or one that takes its time.
+        /// The span's worker, or one that sleeps in its place.
         pub fn instead_of(
             &self,
             worker: Box<dyn SpanWorker>,
@@ -194,7 +194,7 @@ mod acted {
                 return worker;
             };
             let takes = sample.mul_f64(split.share(span) * f64::from(split.micro_batch.get()));
-            // Backward takes twice as long, and begins with the forward pass.
+            // Backward takes twice as long as forward, and begins with a forward pass.
             Box::new(TimedSpan::new(worker, takes / 4, takes / 4 * 3))
         }
     }

@@ -1,34 +1,31 @@
-//! No device, only its time: a span whose passes take so long and give zeros, so that what schedule and links make of a
-//! pipeline can be measured with more spans than there are cores.
+//! Stands in for a device: a span whose passes sleep and return zeros. This measures what schedule and links do to a
+//! pipeline with more spans than there are cores.
 
 use std::ops::Range;
 use std::thread;
 use std::time::Duration;
 
 use super::super::worker::{Pending, WorkerError};
-use super::{Activation, ModelSteps, Passed, SpanSums, SpanWorker};
+use super::{Activation, ModelSteps, Passed, SpanWorker};
 
-/// Sleeps for each pass. Its parameters are real; its activations have the real shape, for which the first microbatch goes
-/// through the real span.
+/// Sleeps for each pass. The parameters are real. The first microbatch goes through the real span, to learn the shape
+/// of the output.
 pub struct TimedSpan {
     worker: Box<dyn SpanWorker>,
     forward: Duration,
     backward: Duration,
-    /// Of its output.
+    /// The shape of its output.
     shape: Option<[usize; 3]>,
-    /// Microbatches that have gone backward, from the first on.
-    microbatches: u32,
 }
 
 impl TimedSpan {
-    /// Takes so long for a microbatch; in the last span both together.
+    /// A span that takes this long for a microbatch; the last span takes both times together.
     pub fn new(worker: Box<dyn SpanWorker>, forward: Duration, backward: Duration) -> Self {
         Self {
             worker,
             forward,
             backward,
             shape: None,
-            microbatches: 0,
         }
     }
 
@@ -53,14 +50,6 @@ impl SpanWorker for TimedSpan {
         self.worker.steps()
     }
 
-    fn tensors(&self) -> &[usize] {
-        self.worker.tensors()
-    }
-
-    fn init(&self) -> Vec<f32> {
-        self.worker.init()
-    }
-
     fn load(&mut self, params: Vec<f32>) -> Result<(), WorkerError> {
         self.worker.load(params)
     }
@@ -81,12 +70,11 @@ impl SpanWorker for TimedSpan {
 
     fn backward<'a>(
         &'a mut self,
-        microbatch: u32,
         _samples: &'a [u64],
         input: Option<Activation>,
         _gradient: Option<Activation>,
+        sums: Vec<f32>,
     ) -> Pending<'a, Passed> {
-        self.microbatches = self.microbatches.max(microbatch + 1);
         thread::sleep(self.backward);
         let last = self.is_last();
         if last {
@@ -95,16 +83,7 @@ impl SpanWorker for TimedSpan {
         Box::pin(std::future::ready(Ok(Passed {
             gradient: input.map(|input| zeros(input.shape)),
             loss_sum: last.then_some(0.0),
+            sums,
         })))
-    }
-
-    fn put(&mut self, sums: Vec<f32>) {
-        self.worker.put(sums);
-    }
-
-    fn take(&mut self) -> Result<SpanSums, WorkerError> {
-        let sums = self.worker.take()?;
-        let microbatches = std::mem::take(&mut self.microbatches);
-        Ok(SpanSums { microbatches, ..sums })
     }
 }

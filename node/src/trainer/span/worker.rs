@@ -9,10 +9,9 @@ use super::super::parameters::drawing;
 use super::super::prefetch::intact;
 use super::super::read::{as_floats, read, read_scalar};
 use super::super::worker::{Pending, WorkerError};
-use super::model_steps::{Made, draw, run_step, stages_of};
+use super::model_steps::{Made, run_step, stages_of};
 use super::place::{gradients_of, placed};
-use super::sums::OrderedSums;
-use super::{Activation, ModelSteps, Passed, SpanSums, SpanWorker};
+use super::{Activation, ModelSteps, Passed, SpanWorker};
 use crate::device::OpenDevice;
 use crate::task::{Dataset, Task};
 
@@ -24,28 +23,25 @@ pub struct SpanTrainer<T: Task> {
     model: Arc<ModelSteps>,
     seed: u64,
     span: Range<usize>,
-    /// Those that the span uses.
+    /// The tensors that the span uses.
     tensors: Vec<usize>,
-    /// Without autodiff.
+    /// The device, without autodiff.
     device: Device,
     loaded: Option<Loaded<T>>,
-    sums: OrderedSums,
-    /// By microbatch: summed up in the end, so that their order is that of their numbers.
-    losses: Vec<Option<f32>>,
 }
 
 /// The parameters on the device.
 struct Loaded<T: Task> {
-    /// All of the span's, without gradients; on a device with autodiff nevertheless, since Burn's dropout does nothing
-    /// elsewhere.
+    /// All of the span's parameters, without gradients. It is on a device with autodiff all the same, since Burn's
+    /// dropout does nothing elsewhere.
     plain: T::Model,
-    /// For each step a model with what it uses, so that each has a graph of its own: threads that share one wait for each
-    /// other, and gradients of a tensor that two steps use would be added where nobody can say in which order.
+    /// For each step a model with the parameters that it uses, so that each step has its own graph. Threads that share
+    /// a graph wait for each other, and the gradients of a tensor that two steps use would be added in no fixed order.
     tracked: Vec<T::Model>,
 }
 
 impl<T: Task> SpanTrainer<T> {
-    /// Steps of a model on a device. `model` is what [`ModelSteps::of`] says of the task.
+    /// The worker of some steps. `model` is the result of [`ModelSteps::of`] for the task.
     ///
     /// # Errors
     ///
@@ -71,29 +67,15 @@ impl<T: Task> SpanTrainer<T> {
             span,
             device: device.device.clone(),
             loaded: None,
-            sums: OrderedSums::default(),
-            losses: Vec::new(),
         })
     }
 
-    /// Sums of nothing, unless there are some already.
-    fn begin(&mut self) {
-        if self.sums.is_empty() {
-            self.sums = OrderedSums::new(self.span.start, &self.lengths(), None);
-        }
-    }
-
-    /// The tensors that each step uses, with their lengths.
-    fn lengths(&self) -> Vec<Vec<(usize, usize)>> {
-        let length = |tensor: &usize| (*tensor, self.model.layout.tensors[*tensor].len());
-        let of = |uses: &Vec<usize>| uses.iter().map(length).collect();
-        self.model.uses[self.span.clone()].iter().map(of).collect()
-    }
-
-    /// Sums begin anew: where they are given, none are made before.
-    fn forget(&mut self) {
-        self.sums = OrderedSums::default();
-        self.losses.clear();
+    /// How many gradients a step has.
+    fn len(&self, step: usize) -> usize {
+        let tensors = self.model.uses[step].iter();
+        tensors
+            .map(|tensor| self.model.layout.tensors[*tensor].len())
+            .sum()
     }
 
     fn is_first(&self) -> bool {
@@ -109,7 +91,7 @@ impl<T: Task> SpanTrainer<T> {
         Tensor::from_data(TensorData::new(values, shape), &self.device)
     }
 
-    /// One step; random numbers are another for other samples and steps, yet the same when it is done again.
+    /// Runs one step. Its random numbers depend on the samples and the step, and are the same when it is repeated.
     fn run(
         &self,
         model: &T::Model,
@@ -127,7 +109,7 @@ impl<T: Task> SpanTrainer<T> {
         Ok(made)
     }
 
-    /// The forward pass, each step in a graph of its own that begins at its input.
+    /// The forward pass, in which each step has its own graph that begins at its input.
     fn forward_tracked(&self, samples: &[u64], input: Option<Tensor<3>>) -> Result<Vec<Link>, WorkerError> {
         let device = self.device.clone().autodiff();
         let loaded = self.loaded.as_ref().expect("parameters were loaded");
@@ -144,7 +126,7 @@ impl<T: Task> SpanTrainer<T> {
     }
 }
 
-/// A step that was computed forward, with its graph.
+/// A step's graph after its forward pass.
 struct Link {
     input: Option<Tensor<3>>,
     output: Made,
@@ -159,24 +141,6 @@ impl<T: Task> SpanWorker for SpanTrainer<T> {
         self.span.clone()
     }
 
-    fn tensors(&self) -> &[usize] {
-        &self.tensors
-    }
-
-    fn init(&self) -> Vec<f32> {
-        let mut values = Vec::new();
-        let mut tensor = 0;
-        let drawn = draw(&*self.task, self.seed, &mut |_, read| {
-            if self.tensors.contains(&tensor) {
-                // The data were just converted to this type.
-                values.extend_from_slice(read().as_slice::<f32>().expect("f32 data"));
-            }
-            tensor += 1;
-        });
-        // It was drawn before, when the steps were found out.
-        drawn.map(|_| values).unwrap_or_default()
-    }
-
     fn load(&mut self, mut params: Vec<f32>) -> Result<(), WorkerError> {
         let lengths = self
             .tensors
@@ -189,12 +153,12 @@ impl<T: Task> SpanWorker for SpanTrainer<T> {
                 found: params.len(),
             });
         }
-        // The old ones go before the new ones come.
+        // Frees the old parameters before the new ones arrive.
         self.loaded = None;
         let mut of_span = vec![None; self.model.layout.tensors.len()];
         for (tensor, length) in self.tensors.iter().zip(lengths).rev() {
             let data = TensorData::new(params.split_off(params.len() - length), [length]);
-            // What is on the device goes back to the system here.
+            // Returns the memory of what is on the device now.
             params.shrink_to_fit();
             of_span[*tensor] = Some(Tensor::<1>::from_data(data, &self.device));
         }
@@ -215,7 +179,6 @@ impl<T: Task> SpanWorker for SpanTrainer<T> {
                 &vec![false; self.model.trained.len()],
             ),
         });
-        self.forget();
         Ok(())
     }
 
@@ -240,10 +203,10 @@ impl<T: Task> SpanWorker for SpanTrainer<T> {
 
     fn backward<'a>(
         &'a mut self,
-        microbatch: u32,
         samples: &'a [u64],
         input: Option<Activation>,
         gradient: Option<Activation>,
+        mut sums: Vec<f32>,
     ) -> Pending<'a, Passed> {
         Box::pin(async move {
             assert_eq!(
@@ -251,7 +214,13 @@ impl<T: Task> SpanWorker for SpanTrainer<T> {
                 self.is_last(),
                 "all but the last span take a gradient"
             );
-            self.begin();
+            let lens: Vec<usize> = self.span.clone().map(|step| self.len(step)).collect();
+            assert_eq!(
+                sums.len(),
+                lens.iter().sum::<usize>(),
+                "as many sums as the steps have"
+            );
+            let (mut end, mut bad) = (sums.len(), None);
             let input = input.map(|input| self.tensor(input));
             let links = {
                 let _random = drawing();
@@ -260,9 +229,10 @@ impl<T: Task> SpanWorker for SpanTrainer<T> {
             let mut gradient = gradient.map(|gradient| self.tensor(gradient));
             let mut loss_sum = None;
             for (place, Link { input, output }) in links.into_iter().enumerate().rev() {
+                end -= lens[place];
                 let root = match output {
                     Made::Loss(mean) if mean.dims() == [1] => {
-                        // Gradients are summed over samples.
+                        // Gradients are summed over samples, not averaged.
                         let sum = mean.mul_scalar(samples.len() as f32);
                         loss_sum = Some(sum.clone().inner());
                         sum
@@ -275,7 +245,8 @@ impl<T: Task> SpanWorker for SpanTrainer<T> {
                             ),
                         });
                     }
-                    // Burn begins at a number: the gradient of this one with regard to the output is the given one.
+                    // Burn starts from a scalar. The gradient of this one with regard to the output is the given
+                    // gradient.
                     Made::Activation(y) => {
                         let given = gradient.take().expect("from the step behind");
                         (y * Tensor::from_inner(given)).sum()
@@ -283,57 +254,55 @@ impl<T: Task> SpanWorker for SpanTrainer<T> {
                 };
                 let uses = &self.model.uses[self.span.start + place];
                 if !root.is_tracked() {
-                    // The first step, of which nothing is trained: all others have an input that gradients are taken at.
-                    self.sums.add(place, microbatch, vec![None; uses.len()])?;
+                    // Nothing of the first step is trained. All later steps have an input with a gradient.
                     continue;
                 }
                 let mut gradients = root.backward();
                 gradient = input.and_then(|input| input.grad_remove(&mut gradients));
                 let model = &self.loaded.as_ref().expect("as above").tracked[place];
-                let mut parts = Vec::with_capacity(uses.len());
-                for part in gradients_of(model, uses, &mut gradients) {
-                    parts.push(match part {
-                        Some(part) => Some(read(part).await?),
-                        None => None,
-                    });
+                let mut begin = end;
+                for (tensor, part) in uses.iter().zip(gradients_of(model, uses, &mut gradients)) {
+                    let own = begin..begin + self.model.layout.tensors[*tensor].len();
+                    begin = own.end;
+                    let Some(part) = part else { continue };
+                    if !add(&mut sums[own], as_floats(&read(part).await?)?) {
+                        bad.get_or_insert(*tensor);
+                    }
                 }
-                self.sums.add(place, microbatch, parts)?;
             }
             let loss_sum = match loss_sum {
                 Some(loss) => Some(read_scalar(loss).await?),
                 None => None,
             };
-            if loss_sum.is_some() {
-                let place = microbatch as usize;
-                self.losses.resize(self.losses.len().max(place + 1), None);
-                self.losses[place] = loss_sum;
+            if loss_sum.is_some_and(|loss: f32| !loss.is_finite()) {
+                return Err(WorkerError::LossNotFinite);
+            }
+            if let Some(tensor) = bad {
+                let tensor = self.model.layout.tensors[tensor].name.clone();
+                return Err(WorkerError::GradientNotFinite { tensor });
             }
             let gradient = match gradient {
                 Some(gradient) if !self.is_first() => Some(read_activation(gradient).await?),
                 _ => None,
             };
-            Ok(Passed { gradient, loss_sum })
+            Ok(Passed {
+                gradient,
+                loss_sum,
+                sums,
+            })
         })
     }
+}
 
-    fn put(&mut self, sums: Vec<f32>) {
-        self.forget();
-        self.sums = OrderedSums::new(self.span.start, &self.lengths(), Some(sums));
+/// Adds values to sums, and returns whether all sums are finite.
+fn add(sums: &mut [f32], values: &[f32]) -> bool {
+    let mut bad = 0;
+    for (sum, value) in sums.iter_mut().zip(values) {
+        *sum += value;
+        // Without a branch, so that the compiler vectorizes the loop.
+        bad |= u32::from(!sum.is_finite());
     }
-
-    fn take(&mut self) -> Result<SpanSums, WorkerError> {
-        self.begin();
-        let loss_sum = self.losses.iter().flatten().sum::<f32>();
-        let sums = std::mem::take(&mut self.sums);
-        self.forget();
-        if !loss_sum.is_finite() {
-            return Err(WorkerError::LossNotFinite);
-        }
-        sums.finish(loss_sum).map_err(|tensor| {
-            let tensor = self.model.layout.tensors[tensor].name.clone();
-            WorkerError::GradientNotFinite { tensor }
-        })
-    }
+    bad == 0
 }
 
 async fn read_activation(tensor: Tensor<3>) -> Result<Activation, WorkerError> {

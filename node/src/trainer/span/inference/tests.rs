@@ -37,7 +37,7 @@ fn model(space: impl Fn(u64, u64) -> Space) -> (Arc<Gpt>, Vec<f32>, InSteps<Gpt>
     (task, params, steps)
 }
 
-/// What the largest of the eight steps takes, and what all together take.
+/// The memory that the largest of the eight steps needs, and that all together need.
 fn needs(sizes: &Sizes) -> (u64, u64) {
     let steps = (0..8).map(|step| sizes.need(&(step..step + 1), 0));
     (steps.max().unwrap(), sizes.need(&(0..8), 0))
@@ -117,7 +117,7 @@ fn no_more_goes_on_together_than_fits_and_a_step_without_room_is_named() {
             "{plan:?}"
         );
     }
-    // Whoever has nothing that limits it takes at least one step.
+    // A machine without any limit takes at least one step.
     let one = sizes.need(&(3..4), 0);
     let likes = Space {
         limit: None,
