@@ -200,6 +200,7 @@ fn train(
             speed: 1000,
             compute_us: 1,
             exchange_us: 0,
+            round_us: 0,
             digest: Digest([0; 32]),
             ahead: false,
             anew: false,
