@@ -84,7 +84,7 @@ fn run(task: &LoadedTask, model: &ModelSteps, begins: &[usize], (boundary, batch
     };
     Manifest {
         seed: SEED,
-        samples: task.samples.try_into().unwrap(),
+        samples: task.samples,
         target: u64::MAX.try_into().unwrap(),
         batch: batch.try_into().unwrap(),
         optimizer: "adamw beta2=0.99 weight_decay=0.1".parse().unwrap(),

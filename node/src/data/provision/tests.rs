@@ -192,7 +192,7 @@ fn fetched(world: Vec<Option<Server>>) -> (Result<u32, FetchError>, Vec<News>, u
     fetched_as(listing_of(&data()), data(), world)
 }
 
-/// The same for a run whose manifest names this listing and whose data is this.
+/// Fetches for a run whose manifest names this listing and this data.
 fn fetched_as(
     listing: Listing,
     wanted: [Vec<u8>; 2],

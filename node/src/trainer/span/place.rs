@@ -13,7 +13,7 @@ pub(super) fn placed<M: Module>(model: M, tensors: &[Option<Tensor<1>>], track: 
     })
 }
 
-/// The same for a model on a device without autodiff.
+/// A model with these tensors, on a device without autodiff.
 #[cfg(not(target_family = "wasm"))]
 pub(super) fn plain<M: Module>(model: M, tensors: &[Option<Tensor<1>>]) -> M {
     model.map(&mut Place {
