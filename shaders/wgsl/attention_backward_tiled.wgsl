@@ -142,9 +142,7 @@ fn products(pair: u32, kind: u32, row: u32, other_kind: u32, other: u32, lane: u
         }
         load_b(pair, other_kind, other, column, lane);
         workgroupBarrier();
-        for (var t = 0u; t < 8u; t++) {
-            s += transpose(quad_b(33u * x + t)) * quad_a(32u * y + t);
-        }
+        s = add_scores(s, 32u * y, 33u * x);
         workgroupBarrier();
     }
     return s;
@@ -154,10 +152,7 @@ fn products(pair: u32, kind: u32, row: u32, other_kind: u32, other: u32, lane: u
 fn weighted(pair: u32, kind: u32, row: u32, column: u32, lane: u32) -> mat4x4<f32> {
     load_b(pair, kind, row, column, lane);
     workgroupBarrier();
-    var sum = mat4x4<f32>();
-    for (var t = 0u; t < 8u; t++) {
-        sum += quad_b(33u * t + lane % 8u) * quad_w(32u * (lane / 8u) + t);
-    }
+    let sum = weighted_sum(32u * (lane / 8u), lane % 8u);
     workgroupBarrier();
     return sum;
 }

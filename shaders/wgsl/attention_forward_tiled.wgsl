@@ -61,9 +61,7 @@ fn main(
             load_a(q_at, row, column, lane);
             load_b(q_at + inner, key, column, lane);
             workgroupBarrier();
-            for (var t = 0u; t < 8u; t++) {
-                s += transpose(quad_b(8u * x + x / 4u + t)) * quad_a(8u * y + t);
-            }
+            s = add_scores(s, 8u * y, 8u * x + x / 4u);
             workgroupBarrier();
         }
         s *= params.scale;
@@ -90,10 +88,7 @@ fn main(
         for (var half = 0u; half < halves; half++) {
             load_b(q_at + 2u * inner, key, first + 8u * half, lane);
             workgroupBarrier();
-            var more = mat4x4<f32>();
-            for (var t = 0u; t < 8u; t++) {
-                more += quad_b(33u * t + x / 4u) * quad_w(8u * y + t);
-            }
+            let more = weighted_sum(8u * y, x / 4u);
             if half == 0u {
                 acc0 += more;
             } else {

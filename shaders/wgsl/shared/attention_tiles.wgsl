@@ -28,3 +28,31 @@ fn put_weights(p: mat4x4<f32>, at: u32) {
     weights[at + 16u] = p[2];
     weights[at + 24u] = p[3];
 }
+
+// s and the products of four rows of tile_b with four of tile_a, of 32 columns. Not a loop: NVIDIA's compiler leaves
+// loops as they are, and slower.
+fn add_scores(s: mat4x4<f32>, a: u32, b: u32) -> mat4x4<f32> {
+    var sum = s;
+    sum += transpose(quad_b(b)) * quad_a(a);
+    sum += transpose(quad_b(b + 1u)) * quad_a(a + 1u);
+    sum += transpose(quad_b(b + 2u)) * quad_a(a + 2u);
+    sum += transpose(quad_b(b + 3u)) * quad_a(a + 3u);
+    sum += transpose(quad_b(b + 4u)) * quad_a(a + 4u);
+    sum += transpose(quad_b(b + 5u)) * quad_a(a + 5u);
+    sum += transpose(quad_b(b + 6u)) * quad_a(a + 6u);
+    sum += transpose(quad_b(b + 7u)) * quad_a(a + 7u);
+    return sum;
+}
+
+// The sum of 32 tokens of tile_b, four columns of each, by four rows of weights.
+fn weighted_sum(w: u32, b: u32) -> mat4x4<f32> {
+    var sum = quad_b(b) * quad_w(w);
+    sum += quad_b(b + 33u) * quad_w(w + 1u);
+    sum += quad_b(b + 66u) * quad_w(w + 2u);
+    sum += quad_b(b + 99u) * quad_w(w + 3u);
+    sum += quad_b(b + 132u) * quad_w(w + 4u);
+    sum += quad_b(b + 165u) * quad_w(w + 5u);
+    sum += quad_b(b + 198u) * quad_w(w + 6u);
+    sum += quad_b(b + 231u) * quad_w(w + 7u);
+    return sum;
+}
