@@ -106,7 +106,8 @@ impl<'a> Line<'a> {
                 let mut names: Vec<&str> = shown.map(Command::get_name).collect();
                 // Commands that were adapted to the tasks have moved to the end.
                 let order = Cli::command();
-                names.sort_by_key(|name| order.get_subcommands().position(|sub| sub.get_name() == *name));
+                let place = |name: &&str| order.get_subcommands().position(|sub| sub.get_name() == *name);
+                names.sort_by_key(|name| place(name).unwrap_or(usize::MAX));
                 format!(
                     "`{}` needs one of these after it: {}",
                     self.name,
