@@ -32,13 +32,13 @@ fn come(story: &mut Story, who: PeerId, others: &[PeerId]) {
     others[1..].iter().for_each(|other| story.open(who, *other));
 }
 
-/// What somebody sends takes long.
+/// The messages of somebody take long.
 fn slow_line(story: &mut Story, who: PeerId, others: &[PeerId]) {
     let ways = others.iter().map(|other| ((who, *other), 1500 * MILLI));
     story.bulk_us.extend(ways);
 }
 
-/// Samples a second, for so many seconds.
+/// Samples per second, over some seconds.
 fn rate(story: &mut Story, seconds: u64) -> f64 {
     let before = story.peers[&ANN].head().samples;
     story.run(seconds * SECOND);
@@ -111,7 +111,7 @@ fn a_device_that_is_a_hundred_times_as_slow_costs_less_than_a_tenth() {
     let mut story = run_of(&[ANN, BEN]);
     let without = rate(&mut story, 60);
     story.pace.insert(CAT, 3.0);
-    // What it said of itself was too much.
+    // It overstates its speed.
     story.warm.insert(CAT, 300_000);
     come(&mut story, CAT, &[ANN, BEN]);
     let with = rate(&mut story, 120);

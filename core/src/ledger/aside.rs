@@ -52,6 +52,8 @@ pub enum Cause {
     Machine,
     /// It did not get through its trial: the others had to go on without it.
     Failed,
+    /// Another member was lost during its trial.
+    Untried,
 }
 
 impl fmt::Display for Cause {
@@ -61,6 +63,7 @@ impl fmt::Display for Cause {
             Self::Device => "the others wait for its device",
             Self::Machine => "it shares a processor with another member",
             Self::Failed => "it did not answer in time",
+            Self::Untried => "another member was lost during its trial",
         })
     }
 }
@@ -274,16 +277,20 @@ impl Asides {
             failed.retain(|peer| trial.newcomers.contains(peer) && !told.has_left(*peer));
             if !failed.is_empty() {
                 self.put_aside(&trial, &failed, Some(Cause::Failed), told.round);
+            }
+            if !lost.is_empty() {
+                // What was measured is of others. Newcomers that are still there are tried once more.
+                stand_aside = self.end(&trial, (keeps, Some(Cause::Untried)), told, manifest);
             } else if let Some(passed) = trial.verdict(&self.meter, manifest) {
-                stand_aside = self.end(&trial, passed || keeps, told, manifest);
+                stand_aside = self.end(&trial, (passed || keeps, None), told, manifest);
             }
         }
         let has_stood = |peer: &PeerId| self.aside.iter().any(|aside| aside.peer == *peer);
         if !lost.iter().all(has_stood) {
             // The run is another without them.
-            let now_us = self.elapsed_us;
+            let soon_us = self.elapsed_us.saturating_add(FIRST_WAIT_US);
             let waits = self.aside.iter_mut();
-            waits.for_each(|aside| aside.until_us = aside.until_us.min(now_us));
+            waits.for_each(|aside| aside.until_us = aside.until_us.min(soon_us));
         }
         if !lost.is_empty() || !new.is_empty() {
             let rate = std::mem::take(&mut self.meter).rate(1);
@@ -317,19 +324,27 @@ impl Asides {
     }
 
     /// A trial is over. Gives those that fail it, if the others can train.
-    fn end(&mut self, trial: &Trial, passed: bool, told: &Told<'_>, manifest: &Manifest) -> Vec<PeerId> {
+    fn end(
+        &mut self,
+        trial: &Trial,
+        (passed, cause): (bool, Option<Cause>),
+        told: &Told<'_>,
+        manifest: &Manifest,
+    ) -> Vec<PeerId> {
         self.trial = None;
         let is_new = |peer: &PeerId| trial.newcomers.contains(peer);
         let others = || told.next.iter().filter(|(m, _)| !is_new(m));
         let can_go = manifest.trains(others().count()) && others().any(|(_, is_full)| *is_full);
         if passed || !can_go {
-            self.aside.retain(|aside| !is_new(&aside.peer));
+            let is_in = |peer: &PeerId| told.next.iter().any(|(m, _)| m == peer);
+            self.aside
+                .retain(|aside| !(is_new(&aside.peer) && is_in(&aside.peer)));
             return Vec::new();
         }
         // Some may have said that they leave.
         let stays = told.next.iter().map(|(m, _)| *m);
         let failed: Vec<PeerId> = stays.filter(is_new).collect();
-        self.put_aside(trial, &failed, None, told.round);
+        self.put_aside(trial, &failed, cause, told.round);
         self.meter = Meter::default();
         self.told = None;
         failed
@@ -517,7 +532,18 @@ mod tests {
         assert!(run.trial(3, 9 * SECOND).1);
         assert!(run.until_admitted(4, SECOND) < 10 * SECOND && !run.asides.admit(peer(3)));
         run.round(|_| SECOND, &[1]);
-        assert!(run.until_admitted(3, SECOND) < 10 * SECOND);
+        assert!(run.until_admitted(3, SECOND) < 40 * SECOND);
+    }
+
+    #[test]
+    fn a_trial_in_which_another_is_lost_is_repeated() {
+        let mut run = Run::of(&[1, 2]);
+        run.until_admitted(3, SECOND);
+        run.round(|_| SECOND, &[1, 2, 3]);
+        assert_eq!(run.round(|_| SECOND, &[1, 3]), [3]);
+        assert!(run.until_admitted(3, SECOND) < 40 * SECOND);
+        run.round(|_| SECOND, &[1, 3]);
+        assert_eq!(run.round(|_| SECOND, &[3]), [], "nobody else is there");
     }
 
     #[test]

@@ -278,7 +278,7 @@ pub struct Head {
     pub tickets: Tickets,
     /// How the next round is done.
     pub pace: Pace,
-    /// Who stands aside.
+    /// Peers that stand aside, and the trial of newcomers.
     pub asides: Asides,
     /// Where members keep parts of the moments: those whose moments are zero.
     pub untrained: PartSet,

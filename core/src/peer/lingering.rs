@@ -16,6 +16,8 @@ use std::collections::BTreeSet;
 /// A peer that is done, until nobody can need it any more.
 pub(crate) struct Lingering {
     pub exit: Exit,
+    /// Whether it stands aside, and follows a member as soon as all have the last round.
+    stands_aside: bool,
     until: Time,
     /// Peers that may still lack a piece of the last round.
     waits_for: BTreeSet<PeerId>,
@@ -48,9 +50,23 @@ impl Lingering {
         waits_for.retain(|peer| !shared.ended.contains(peer));
         Self {
             exit,
+            stands_aside: false,
             until: longer(shared),
             waits_for,
             sponsor,
+        }
+    }
+
+    /// One that stands aside: those that go on may still lack a piece of the last round.
+    pub fn aside(shared: &Shared) -> Self {
+        let head = shared.head();
+        let members = head.members.iter().map(|m| m.peer);
+        Self {
+            exit: Exit::Left,
+            stands_aside: true,
+            until: longer(shared),
+            waits_for: members.filter(|peer| shared.links.is_up(*peer)).collect(),
+            sponsor: Sponsor::default(),
         }
     }
 
@@ -62,7 +78,10 @@ impl Lingering {
     /// Exits as soon as nobody can need this peer any more.
     pub fn on_time(&self, shared: &Shared) -> Next {
         if self.waits_for.is_empty() || shared.now >= self.until {
-            return Next::Exit(self.exit.clone());
+            return match self.stands_aside {
+                true => Next::Outcast(Outcast::new(OutcastReason::StandsAside, None)),
+                false => Next::Exit(self.exit.clone()),
+            };
         }
         Next::Stay
     }

@@ -321,9 +321,13 @@ impl Peer {
                 next
             }
             Err(sponsor) => {
+                if stands_aside(shared) {
+                    sponsor.dismiss(shared);
+                    self.phase = Phase::Lingering(Lingering::aside(shared));
+                    return Next::Stay;
+                }
                 let reason = match shared.head().position(shared.me()) {
                     Some(_) => OutcastReason::NoMember,
-                    None if stands_aside(shared) => OutcastReason::StandsAside,
                     None => OutcastReason::NotAMember,
                 };
                 self.join_again(Outcast::new(reason, None), sponsor)

@@ -49,7 +49,7 @@ impl Speed {
         self.told = Some(per_1000_s(samples, took.as_secs_f64()) as u64);
     }
 
-    /// Takes how long a share took, where an equal one would have so many samples.
+    /// Takes how long a share took, and how many samples an equal one would have.
     pub fn saw(&mut self, samples: f64, took: Duration, equal: f64) {
         let seconds = took.as_secs_f64().max(1e-6);
         self.note(samples, seconds);
@@ -87,7 +87,7 @@ impl Speed {
         *here = Some(Point { samples, seconds });
     }
 
-    /// How many seconds a share of so many samples takes, if that was measured for two sizes.
+    /// Seconds that a share takes, by its samples, if that was measured for two sizes.
     fn line(&self) -> Option<impl Fn(f64) -> f64 + use<>> {
         let mut known = self.points.iter().flatten().copied();
         let (small, large) = (known.next()?, known.next_back()?);
@@ -113,7 +113,7 @@ fn per_1000_s(samples: f64, seconds: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// What a device tells that takes so many microseconds for any share and for each sample, after shares of these sizes.
+    /// The speed that a device tells after shares of these sizes, given its microseconds for any share and for each sample.
     fn told(any: u64, sample: u64, shares: &[u64], equal: f64) -> u64 {
         let mut speed = Speed::default();
         for samples in shares {

@@ -34,7 +34,7 @@ pub struct Story {
     pub compute_us: BTreeMap<PeerId, u64>,
     /// Samples per second of those whose time depends on their share.
     pub pace: BTreeMap<PeerId, f64>,
-    /// What theirs takes for any share, in microseconds.
+    /// Microseconds that a device takes for any share.
     pub launch_us: BTreeMap<PeerId, u64>,
     /// What the device is said to do, in samples per 1,000 seconds; usually its pace, or 1000.
     pub warm: BTreeMap<PeerId, u64>,
