@@ -1,5 +1,5 @@
-//! What one member's fault may cost the others: a device that gives nonsense or is slow, a mute path, a damaged or
-//! lost state. Nobody lies here on purpose.
+//! The effect of one member's fault on the others: a device that gives nonsense or is slow, a mute path, a damaged
+//! or lost state. Nobody lies here on purpose.
 
 mod story;
 

@@ -8,7 +8,7 @@ use annulus_core::wire::{Claim, Leg, Message, Standing, ViewKey};
 use annulus_core::{Digest, Event, Exit, Input, PeerId, Topology};
 use story::{ANN, BEN, CAT, MAL, MILLI, SECOND, Story, nothing_follows, three};
 
-/// Three members that train together, and Mal, to whom they have told their standing for a while.
+/// Three members that train together, and Mal, which has heard their standing for a while.
 fn known_to_mal() -> Story {
     let mut story = three();
     story.run(5 * SECOND);

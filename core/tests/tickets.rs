@@ -1,4 +1,4 @@
-//! Who may come in, and with which rights: roles, expiry, uses, revocations, and tickets bound by a conviction.
+//! Admission and rights of peers: roles, expiry, uses, revocations, and tickets bound by a conviction.
 
 mod story;
 
@@ -368,7 +368,7 @@ fn who_hears_from_nobody_but_that_it_may_not_come_in_gives_up_at_last() {
     let mut story = Story::new(1);
     story.gather(2, 100 * MILLI);
     story.run(5 * SECOND);
-    // Dan has followed Ben for a moment, and so knows of Ann, whom it never meets.
+    // Dan has followed Ben for a moment, and so knows of Ann, but never meets her.
     story.join(DAN, BEN, 100 * MILLI);
     while story.peers[&DAN].head().members.len() < 2 {
         story.run(MILLI);

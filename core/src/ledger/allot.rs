@@ -1,4 +1,5 @@
-//! Who works on which positions of the sample stream in the next round: a function of the ledger's head alone.
+//! Allots the positions of the sample stream to the members of the next round: a function of the ledger's head
+//! alone.
 //!
 //! Shares are such that all members are done as early as possible, since a round waits for the last. A member that
 //! cannot do one sample in that time gets none and stands by, still a member and still summing.
@@ -11,7 +12,7 @@ use crate::ledger::{Head, Member};
 use crate::run::config::Manifest;
 use std::ops::Range;
 
-/// Who works on which positions in the next round.
+/// The positions of each member in the next round.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Allotment {
     /// One share per member, in ring order.

@@ -65,7 +65,7 @@ pub enum RecordError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// Its author is not a member.
-    #[error("is not a member's")]
+    #[error("is not of a member")]
     NotAMember,
     /// It is not at its author's place in the ring, or occurs twice.
     #[error("is not in ring order")]
@@ -85,26 +85,26 @@ pub enum Fault {
     #[error("counts samples in a round of too few members")]
     TooFew,
     /// Its loss is not finite, or not zero although it counts no samples.
-    #[error("has a loss that cannot be")]
+    #[error("has an impossible loss")]
     Loss,
     /// Its speed is 0 or above [`MAX_SPEED`].
-    #[error("has a speed that cannot be")]
+    #[error("has an impossible speed")]
     Speed,
     /// Its compute or exchange time is longer than [`MAX_COMPUTE_US`].
-    #[error("has a time that cannot be")]
+    #[error("has an impossible time")]
     Time,
     /// Its author's state differs from the majority's.
-    #[error("is of another state than the majority's")]
+    #[error("starts from another state than the majority")]
     Digest,
     /// It names an impossible newcomer: a contributor, the same one twice, one without a signature or a valid
     /// ticket. Or its author may not name any.
-    #[error("names a newcomer that cannot be one")]
+    #[error("names an impossible newcomer")]
     Ready,
     /// It names a newcomer with an expired ticket.
-    #[error("names a newcomer whose ticket has expired")]
+    #[error("names a newcomer with an expired ticket")]
     Expired,
     /// It revokes a ticket without the signature of an issuer.
-    #[error("tells of a revocation that no issuer has signed")]
+    #[error("has a revocation that no issuer has signed")]
     Revocation,
     /// It names a newcomer too soon after one that did not come.
     #[error("names a newcomer too soon after one that did not come")]
@@ -113,10 +113,10 @@ pub enum Fault {
     #[error("names a newcomer that has to stand aside")]
     Aside,
     /// It claims parts of the moments that its author cannot have.
-    #[error("keeps parts of the moments that its author cannot have")]
+    #[error("claims parts of the moments that its author cannot have")]
     Keeps,
     /// Its author's moments of some part differ from those of most keepers.
-    #[error("is of other moments than most keep")]
+    #[error("has other moments than most keepers")]
     Moments,
 }
 
@@ -134,34 +134,34 @@ pub enum HeadError {
     #[error("it has too many members, or one of them twice")]
     Members,
     /// It has more rounds than [`MAX_ROUND`].
-    #[error("it has more rounds than can be")]
+    #[error("it has too many rounds")]
     Round,
     /// Its admissions are impossible.
-    #[error("what it says of newcomers cannot be")]
+    #[error("its newcomers are impossible")]
     Admissions,
     /// Its tickets are impossible.
-    #[error("what it says of tickets cannot be")]
+    #[error("its tickets are impossible")]
     Tickets,
     /// Its keepers are impossible.
-    #[error("what it says of who keeps parts of the moments cannot be")]
+    #[error("its keepers of moments are impossible")]
     Keepers,
     /// Its saved rounds are impossible.
-    #[error("what it says of rounds that members have saved cannot be")]
+    #[error("its saved rounds are impossible")]
     Points,
     /// Its lost members are impossible.
-    #[error("what it says of members that were lost cannot be")]
+    #[error("its lost members are impossible")]
     Forks,
     /// What it says of peers that stand aside cannot be.
-    #[error("what it says of peers that stand aside cannot be")]
+    #[error("its peers that stand aside are impossible")]
     Asides,
     /// Its pace contradicts the manifest.
-    #[error("it does not exchange as the run wants it")]
+    #[error("its exchange settings contradict the manifest")]
     Pace,
     /// It moves a member to a span that does not exist, or a member that does not exist.
-    #[error("whom it says to go to another span cannot be, or not to that")]
+    #[error("it moves an unknown member, or one to an unknown span")]
     Shifts,
     /// Its holes do not lie below its cursor, in order.
-    #[error("it has holes that do not lie below its cursor")]
+    #[error("its holes are not below its cursor, in order")]
     Holes,
     /// Samples that are counted, given up and in holes do not add up to those allotted, or exceed the run's target.
     #[error("its samples do not add up")]

@@ -282,7 +282,7 @@ pub struct Head {
     pub tickets: Tickets,
     /// How often and by which topology members exchange.
     pub pace: Pace,
-    /// Who stands aside.
+    /// Members that stand aside, and trials.
     pub asides: Asides,
     /// The parts whose moments are zero, if members keep parts.
     pub untrained: PartSet,

@@ -22,12 +22,10 @@ pub enum Barred {
     #[error("the ticket was revoked: ask a member of the run for a new one")]
     Revoked,
     /// The ticket has admitted all peers that it may.
-    #[error(
-        "the ticket is used up, since as many as it lets in have come by it: ask a member of the run for a new one"
-    )]
+    #[error("the ticket is used up: ask a member of the run for a new one")]
     UsedUp,
     /// A peer that came by it has signed two contradicting statements.
-    #[error("whoever came by this ticket before has lied to the run: ask a member of the run for another")]
+    #[error("a peer that came by this ticket has lied to the run: ask a member of the run for another")]
     Convicted,
     /// A peer of the same name takes part.
     #[error(

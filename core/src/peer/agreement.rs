@@ -86,7 +86,7 @@ pub(crate) struct Told {
 #[derive(Clone, Copy)]
 pub(crate) struct Work<'a> {
     pub view: &'a View,
-    /// Who works on what.
+    /// The shares of all members.
     pub allotment: &'a Allotment,
     pub reduce: &'a Run,
     /// Whether this member itself works on something that others wait for.

@@ -196,7 +196,7 @@ pub enum Event {
     Entered,
     /// No reachable peer is a member, so this peer continues alone from its own state.
     Continued {
-        /// The lineage that it goes on from: its own, or that of members whom it followed and has lost.
+        /// The lineage that it continues: its own, or that of members that it followed and has lost.
         from: Digest,
     },
     /// This peer ceased to be a member, and joins again.

@@ -460,7 +460,8 @@ impl Peer {
     }
 
     /// Bytes that this peer holds on behalf of others, besides the state: waiting and finished pieces, and what it
-    /// remembers of them. Whatever others send, it is a few vectors and a few hundred KiB (see `wire/message.rs`).
+    /// remembers of them. The bound is a few vectors and a few hundred KiB, whatever others send (see
+    /// `wire/message.rs`).
     pub fn buffered_bytes(&self) -> usize {
         let here = match &self.phase {
             Phase::Member(m) => m.reduce.bytes() + m.agreement.bytes() + m.sponsor.bytes() + m.tensor_bytes(),

@@ -85,8 +85,8 @@ pub(crate) struct Shared {
     pub round_took: Duration,
     /// When the round before this one began.
     pub began_before: Time,
-    /// Whether it continues from a checkpoint and has met nobody since. Then it does not know with whom it has
-    /// trained after the checkpoint.
+    /// Whether it continues from a checkpoint and has met nobody since. Then it does not know its members of after
+    /// the checkpoint.
     pub forgetful: bool,
     /// The last places in whose next round this peer was a member and is not any more.
     pub left: VecDeque<Fork>,

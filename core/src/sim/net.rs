@@ -1,5 +1,5 @@
-//! Links as a transport over UDP provides them: two ordered lanes each way, a delay and a rate, and connections
-//! that come up at both ends and go down at each end in its own time. A silent link holds frames and delivers them
+//! Links as a transport over UDP provides them: two ordered lanes each way, with a delay and a rate. Connections
+//! come up at both ends, and go down at each end in its own time. A silent link holds frames and delivers them
 //! late, or gives up and loses them. It does not know what messages mean.
 
 use super::plan::{MOST_PEERS, Plan};

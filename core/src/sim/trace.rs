@@ -63,7 +63,7 @@ pub(super) fn peer_plan(plan: &PeerPlan) -> String {
 }
 
 impl World {
-    /// What every living peer is doing.
+    /// The activity of every living peer.
     pub(super) fn situation(&self) -> String {
         let alive = self.nodes.iter().filter_map(|n| n.peer.as_ref().map(|p| (n, p)));
         let each = alive.map(|(n, p)| {
@@ -81,7 +81,7 @@ impl World {
     }
 }
 
-/// What a peer is doing.
+/// The activity of a peer.
 fn phase(world: &World, peer: &Peer) -> String {
     let now = peer.shared.now;
     let wake = peer.wake_at().map_or(0.0, |at| (at - now).as_secs_f64());

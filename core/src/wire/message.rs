@@ -108,7 +108,7 @@ pub enum Message {
         nonce: u32,
         /// The round in work at the answering peer.
         round: Round,
-        /// What it is doing.
+        /// Its activity.
         doing: Doing,
     },
     /// "I have stopped this attempt without committing it, and suspect these."

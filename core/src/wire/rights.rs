@@ -1,9 +1,10 @@
-//! Who may send which message when: one table. Messages that it does not allow are dropped before any phase sees
-//! them, and counted. Their sender is not suspected: honest peers also send messages too late or to the wrong peer.
+//! The table of rights: which peer may send which message when. Messages that it does not allow are dropped before
+//! any phase sees them, and counted. Their sender is not suspected: honest peers also send messages too late or to
+//! the wrong peer.
 //!
 //! A right is a pure function of four things: the kind of message, the phase of its receiver, how the message's
-//! round relates to the receiver's, and what the sender is to the receiver. What a message does once it is accepted
-//! is not decided here.
+//! round relates to the receiver's, and what the sender is to the receiver. The effect of an accepted message is
+//! not decided here.
 
 use crate::wire::{Message, ViewKey};
 use std::collections::BTreeMap;
@@ -173,7 +174,7 @@ pub(crate) enum Column {
     Lingering,
 }
 
-/// What a peer is to another; several roles may apply at once.
+/// The roles of a peer towards another; several may apply at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Roles(u8);
 
@@ -242,8 +243,8 @@ fn row(kind: Kind, when: When) -> [Roles; 3] {
     const GIVER: Roles = KNOWN.or(SPONSOR);
     match (kind, when) {
         //                            newcomer  member    lingering
-        // Of an attempt. A newcomer may be in one that it has not heard of, with others that it does not know; who is in
-        // one that is over is told so; what is early waits for its attempt, and is then taken from its members alone.
+        // Of an attempt. A newcomer may be in one that it has not heard of, with members that it does not know. A peer in
+        // an attempt that is over is told so. An early message waits, and is then accepted only from members.
         (Piece,       Past)        => [ANYBODY, ANYBODY,  NOBODY],
         (Piece,       Now)         => [ANYBODY, MEMBER,   NOBODY],
         (Piece,       Soon)        => [ANYBODY, ANYBODY,  NOBODY],

@@ -82,8 +82,8 @@ impl World {
         }
     }
 
-    /// Where nothing goes wrong a member that joins costs at most a tenth of the samples a second, its trials not counted: what
-    /// the founder sees of rounds with the same members is compared with those before somebody came.
+    /// Without faults, a member that joins costs at most a tenth of the samples a second, without its trials. This
+    /// compares what the founder sees of rounds with the same members with those before somebody came.
     pub(super) fn check_gain(&mut self, i: usize, commit: &Commit) {
         let manifest = &self.plan.manifest;
         if i != 0 || !self.plan.is_calm() || !manifest.tries_newcomers() {
