@@ -1,4 +1,4 @@
-//! How fast runs are encoded and decoded on this machine: bytes of `f32` per second, one thread, runs of 64 KiB.
+//! The speed of encoding and decoding on this machine: bytes of `f32` per second, one thread, runs of 64 KiB.
 //!
 //! `cargo run --release -p annulus-core --example codec_rate [elements]`
 
@@ -36,7 +36,7 @@ fn main() {
 }
 
 fn rate(codec: Codec, name: &str, elements: usize, mut work: impl FnMut()) {
-    // Passes of well below a millisecond, and many: on a busy machine some of them are not interrupted.
+    // Many passes of well below a millisecond: on a busy machine some of them are not interrupted.
     const REPEATS: u32 = 20;
     let best = (0..500)
         .map(|_| {

@@ -1,7 +1,7 @@
-//! Sends peers hostile frames on all cores and says which world made one panic or keep too much.
+//! Sends hostile frames to peers on all cores, and reports the world in which one panicked or held too much.
 //!
-//! `cargo run --release -p annulus-core --features sim --example fuzz -- --frames 100000000`
-//! `... -- --from 4711 --frames 4000` runs one world again.
+//! `cargo run --release -p annulus-core --features sim --example fuzz -- --frames 100000000` `... -- --from 4711
+//! --frames 4000` runs one world again.
 
 use annulus_core::sim::fuzz::{FRAMES, Fuzzed, fuzz};
 use std::process::ExitCode;

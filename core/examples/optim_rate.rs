@@ -1,5 +1,5 @@
-//! How fast the optimizers and the norm are on this machine, one thread: elements per second, and bytes of them and of the
-//! state read and written.
+//! The speed of the optimizers and the norm on this machine, one thread: elements per second, and bytes of them and
+//! of the state read and written.
 //!
 //! `cargo run --release -p annulus-core --example optim_rate [elements]`
 

@@ -1,4 +1,4 @@
-//! How fast the shuffled order is computed on this machine: time per index.
+//! The speed of the shuffled order on this machine: time per index.
 //!
 //! `cargo run --release -p annulus-core --example shuffle_rate`
 

@@ -1,4 +1,4 @@
-//! What signatures cost: `cargo run --release -p annulus-core --example sign_rate`.
+//! The cost of signatures: `cargo run --release -p annulus-core --example sign_rate`.
 
 use annulus_core::signature::Key;
 use std::hint::black_box;

@@ -1,12 +1,14 @@
-//! Runs the seeded worlds on all cores and says which seed failed and why.
+//! Runs the seeded worlds on all cores and reports each seed that failed, and why.
 //!
 //! `cargo run --release -p annulus-core --features sim --example sim -- --seeds 10000`
-//! `... -- --seeds 1 --from 4711 --trace` tells one seed's story.
-//! `... -- --split --seeds 10000`: of these only the worlds in which a model is split over the members; with `--liars` there
-//! are such from seed 1,000,000,000 on.
-//! `... -- --real-keys --seeds 1000` signs with Ed25519 keys instead of a quick stand-in.
-//! `... -- --liars --seeds 1000`: some peers break the protocol on purpose, `--lie bar` in this way too.
-//! `... -- --bug all --seeds 1000` plants each bug and says which seed finds it first; `all-of-liars` those that need some.
+//!
+//! - `--seeds 1 --from 4711 --trace` tells one seed's story.
+//! - `--split --seeds 10000` runs only worlds with a split model; with `--liars` there are some from seed
+//!   1,000,000,000 on.
+//! - `--real-keys --seeds 1000` signs with Ed25519 keys instead of a fast stand-in.
+//! - `--liars --seeds 1000` lets some peers break the protocol on purpose, `--lie bar` in this way too.
+//! - `--bug all --seeds 1000` plants each bug and reports the first seed that finds it; `all-of-liars`, each bug
+//!   that needs liars.
 
 use annulus_core::planted::Bug;
 use annulus_core::signature::Scheme;
@@ -116,8 +118,8 @@ fn hunt(options: &Options) -> ExitCode {
     }
 }
 
-/// The failures in the order of seeds, what happened, and how many seeds ran. With `stop`, the first
-/// failing seed is surely among them, later ones perhaps not.
+/// The failures in the order of seeds, counts, and how many seeds ran. With `stop`, the first failing seed is
+/// certainly among them, later ones perhaps not.
 fn run_all(options: &Options, bug: Option<Bug>, stop: bool) -> (Vec<(u64, String)>, Stats, u64) {
     let next = AtomicU64::new(options.from);
     let stopped = AtomicBool::new(false);

@@ -7,7 +7,7 @@ use annulus_core::{
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Of no power of two, and longer than some parts.
+/// Not a power of two, and longer than several parts.
 const ELEMENTS: usize = (5 << 18) + 77;
 
 fn manifest(moments: Moments) -> Manifest {

@@ -1,4 +1,4 @@
-//! A member with which the run would be slower stands aside: samples per virtual second, with it and without.
+//! A member that would slow the run down stands aside: samples per virtual second, with it and without.
 
 mod story;
 
@@ -8,7 +8,7 @@ use story::{ANN, BEN, CAT, MILLI, SECOND, Story};
 
 const DAN: PeerId = PeerId([4; 32]);
 
-/// A run of these, each of which computes 300 samples a second, once it goes as fast as it can.
+/// A run of these members, each of which computes 300 samples a second.
 fn run_of(members: &[PeerId]) -> Story {
     let mut story = Story::with(Topology::Direct, |manifest| {
         (manifest.batch, manifest.stand_aside) = (96.try_into().unwrap(), true);
@@ -26,26 +26,26 @@ fn run_of(members: &[PeerId]) -> Story {
     story
 }
 
-/// Somebody joins, with links to all.
+/// A peer joins, with links to all.
 fn come(story: &mut Story, who: PeerId, others: &[PeerId]) {
     story.join(who, others[0], MILLI);
     others[1..].iter().for_each(|other| story.open(who, *other));
 }
 
-/// The messages of somebody take long.
+/// Slows down all frames of a peer.
 fn slow_line(story: &mut Story, who: PeerId, others: &[PeerId]) {
     let ways = others.iter().map(|other| ((who, *other), 1500 * MILLI));
     story.bulk_us.extend(ways);
 }
 
-/// Samples per second, over some seconds.
+/// Samples a second, over this many seconds.
 fn rate(story: &mut Story, seconds: u64) -> f64 {
     let before = story.peers[&ANN].head().samples;
     story.run(seconds * SECOND);
     (story.peers[&ANN].head().samples - before) as f64 / seconds as f64
 }
 
-/// Why somebody stands aside, each time that it does.
+/// Why a peer stands aside, each time that it does.
 fn causes(story: &Story, who: PeerId) -> Vec<Cause> {
     let aside = |(_, teller, event): &(u64, PeerId, Event)| match event {
         Event::Aside(aside) if aside.peer == who && *teller == ANN => Some(aside.cause),
@@ -80,8 +80,8 @@ fn a_member_behind_a_slow_line_costs_less_than_a_tenth() {
     assert!(rate(&mut story, 60) > 1.1 * without);
 }
 
-/// Two devices on one processor: while the second computes, the first is a third as fast, as was measured of a native peer and
-/// a tab.
+/// Two devices on one processor: while the second computes, the first is a third as fast, as measured with a native
+/// peer and a tab.
 fn share_processor(story: &mut Story, seconds: u64) -> f64 {
     let (before, until) = (story.peers[&ANN].head().samples, story.now + seconds * SECOND);
     while story.now < until {

@@ -1,4 +1,4 @@
-//! Two who hold a span each, of whom one is killed and comes back with what it had on its disk.
+//! Two peers hold a span each. One is killed, and comes back with the parts on its disk.
 
 mod story;
 
@@ -8,7 +8,7 @@ use annulus_core::{Event, PeerId, Topology};
 use std::num::{NonZeroU16, NonZeroU32};
 use story::{ANN, BEN, MILLI, SECOND, Story};
 
-/// A model of two spans, of which nobody has room for both.
+/// A model of two spans that nobody has room for as a whole.
 fn story(saves_every: u64) -> Story {
     let step = |i: usize| Step {
         ranges: std::iter::once(600 * i..600 * (i + 1)).collect(),
@@ -34,7 +34,7 @@ fn story(saves_every: u64) -> Story {
     story
 }
 
-/// Until Ann has committed so many rounds more that train.
+/// Runs until Ann has committed this many more training rounds.
 fn train(story: &mut Story, rounds: usize) {
     let trained = |story: &Story| story.records(ANN).filter(|record| record.weight() > 0).count();
     let until = trained(story) + rounds;
@@ -45,7 +45,7 @@ fn train(story: &mut Story, rounds: usize) {
     assert!(trained(story) >= until, "it trains");
 }
 
-/// Until three rounds after one that both save, where they save every fifth.
+/// Runs until three rounds after one that both save, where they save every fifth.
 fn train_past_a_point(story: &mut Story) {
     while story.peers[&ANN].head().round % 5 != 3 {
         train(story, 1);
@@ -61,13 +61,13 @@ fn backs(story: &Story, who: PeerId) -> Vec<(u64, u64, u64)> {
     .collect()
 }
 
-/// All samples that count do so once: the rounds that stand have taken the stream from its beginning.
+/// Every sample counts once: the valid rounds have taken the stream from its beginning.
 fn adds_up(story: &Story) {
     let head = story.peers[&ANN].head();
     assert_eq!((head.counted(), head.cursor), (8 * head.steps, 8 * head.steps));
 }
 
-/// What both have is what they have after as many steps if nobody is ever killed.
+/// Both hold the parts of an undisturbed run after as many steps.
 fn has_the_bits_of_an_undisturbed_run(disturbed: &Story) {
     for who in [ANN, BEN] {
         let peer = &disturbed.peers[&who];
@@ -96,7 +96,7 @@ fn who_comes_back_with_an_older_checkpoint_takes_those_who_wait_for_it_back_with
     story.run(10 * MILLI);
     let (round, counted) = (story.peers[&ANN].head().round, story.peers[&ANN].head().counted());
     story.kill(BEN);
-    // It is not long gone: it may come back with what it had last.
+    // After a short absence, it may come back with its latest parts.
     story.run(10 * SECOND);
     story.come_back(BEN, 20 * MILLI);
     story.run(15 * SECOND);
@@ -151,7 +151,7 @@ fn nobody_goes_back_who_cannot_have_all_parts_of_one_round() {
         [],
         "the other half is on no disk that is there"
     );
-    // A stranger with room for it has nothing of it.
+    // A stranger with room for them does not have them.
     story.join(story::CAT, ANN, 20 * MILLI);
     story.run(60 * SECOND);
     assert_eq!(backs(&story, ANN), []);

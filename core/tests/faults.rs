@@ -1,5 +1,5 @@
-//! What one member's fault may cost the others: a device that yields nonsense or is slow, a path that is mute, a state
-//! that is damaged or gone. Nobody lies here on purpose.
+//! The effect of one member's fault on the others: a device that gives nonsense or is slow, a mute path, a damaged
+//! or lost state. Nobody lies here on purpose.
 
 mod story;
 
@@ -9,7 +9,7 @@ use story::{ANN, BEN, CAT, MILLI, SECOND, Story};
 
 const DAN: PeerId = PeerId([4; 32]);
 
-/// Three members that count so many samples per second each, and a fourth one.
+/// Three members that count this many samples per second each, and a fourth one.
 fn three_and(pace: f64, dan: f64) -> Story {
     let mut story = Story::with(Topology::Ring, |manifest| {
         manifest.batch = 480.try_into().unwrap()
@@ -25,7 +25,7 @@ fn three_and(pace: f64, dan: f64) -> Story {
     story
 }
 
-/// Samples that Ann counts in so long.
+/// Samples that Ann counts in this time.
 fn counted(story: &mut Story, for_us: u64) -> f64 {
     let before = story.peers[&ANN].head().samples;
     story.run(for_us);
@@ -136,12 +136,12 @@ fn a_path_that_became_mute_stops_the_run_ever_more_seldom() {
         assert!(story.events.iter().any(|event| mute(&event)), "{topology}");
         let before = story.commits(ANN).len();
         story.run(300 * SECOND);
-        // With none of it, about nine rounds a second.
+        // Without any failure, about nine rounds a second.
         assert!(story.commits(ANN).len() > before + 1300, "{topology}");
     }
 }
 
-/// Four members whose vector travels in 64 frames to each owner.
+/// Four members with a vector of 64 frames to each owner.
 fn four_of_many_frames() -> Story {
     let mut story = Story::with(Topology::Direct, |manifest| manifest.layout = Layout::flat(1024));
     story.gather(4, 100 * MILLI);
@@ -152,10 +152,10 @@ fn four_of_many_frames() -> Story {
 
 #[test]
 fn who_is_too_slow_even_to_sum_is_out_within_ten_seconds_and_may_come_back() {
-    // In a ring neither end of a slow way can tell whose fault it is.
+    // In a ring, neither end of a slow path can tell which is to blame.
     let mut story = four_of_many_frames();
     let (since, began) = (story.events.len(), story.now);
-    // Its pieces come one by one, and a round takes it minutes: nobody is silent.
+    // Its pieces come one by one, and a round takes minutes, but nobody is silent.
     story.frame_us.insert(DAN, SECOND);
     story.run(30 * SECOND);
     let out = story.events[since..].iter().find(|(_, who, event)| {
@@ -362,7 +362,7 @@ fn who_only_waits_for_one_that_is_being_let_in_does_not_give_up() {
 fn a_goodbye_passes_contacts_on() {
     let mut story = Story::new(1);
     story.dialable.extend([BEN, CAT]);
-    // Nobody of them has got in yet, and Ann is the only one that the others know.
+    // None of them has been admitted yet, and Ann is the only one that the others know.
     story.join(ANN, DAN, SECOND);
     story.join(BEN, ANN, SECOND);
     story.join(CAT, ANN, SECOND);

@@ -1,4 +1,4 @@
-//! What rounding takes from small values comes later.
+//! Error feedback delivers later what rounding takes from small values.
 
 use annulus_core::collective::{Assembly, Cut, Plan};
 use annulus_core::feedback::compensate;
@@ -7,7 +7,7 @@ use annulus_core::{Topology, codec::Codec};
 const LEN: usize = 200;
 const MEMBERS: usize = 3;
 
-/// The mean over so many rounds of what a state would get, where each member has the same to give in each.
+/// The mean over several rounds of what a state would get, if each member gives the same in each round.
 fn mean((codec, topology): (Codec, Topology), feedback: bool, rounds: usize, own: &[Vec<f32>]) -> Vec<f64> {
     let cut = Cut {
         members: MEMBERS,
@@ -46,7 +46,7 @@ fn mean((codec, topology): (Codec, Topology), feedback: bool, rounds: usize, own
 
 #[test]
 fn small_values_beside_large_ones_arrive_in_time() {
-    // One value in a block of 64 is 1,000 times the others: alone they all round to 0.
+    // One value in a block of 64 is 1,000 times the others, which alone all round to 0.
     let value = |member: usize, i: usize| match i % 16 {
         0 => 1.0,
         _ => ((i * 37 + member * 11) % 19) as f32 * 1e-4,
@@ -63,8 +63,9 @@ fn small_values_beside_large_ones_arrive_in_time() {
             .map(|(a, b)| (a - b).abs())
             .fold(0.0, f64::max)
     };
-    // What has not come yet is at most each member's last error, over all rounds. That is half a scale of a sum each; with signs
-    // it grows until the mean magnitude is as much as the largest value brings in a round, sixteen times that here.
+    // At most each member's last error is still missing, over all rounds. That is half a scale of a sum each. With
+    // signs it grows until the mean magnitude equals what the largest value brings in a round, sixteen times that
+    // here.
     for (codec, loses, errors) in [
         (Codec::Int4, 4e-3, 3.0 * 3.0 / 14.0),
         (Codec::Sign, 1.0, 3.0 * 3.0 * 16.0),

@@ -1,5 +1,5 @@
-//! What is said in somebody else's name, or twice and differently, is not believed; and who does so is out. The peers are
-//! real, and one of them, or a stranger, has its words changed on their way.
+//! Statements in another's name, or two contradicting ones, are not believed, and their author is out. The peers
+//! are real; the messages of one of them, or of a stranger, are changed on the way.
 
 use annulus_core::codec::Codec;
 use annulus_core::config::Topology;
@@ -27,7 +27,7 @@ const CAT: PeerId = PeerId([3; 32]);
 const DAN: PeerId = PeerId([4; 32]);
 const EVE: PeerId = PeerId([5; 32]);
 
-/// Changes what a liar sends. It gets the liar as it is, and whom the message is for.
+/// Changes a liar's message, given the liar and the receiver.
 type Lie = Box<dyn Fn(&Peer, PeerId, &mut Message)>;
 
 fn manifest(topology: Topology) -> Manifest {
@@ -41,7 +41,7 @@ fn manifest(topology: Topology) -> Manifest {
     }
 }
 
-/// Peers that all have links to each other but where a story says otherwise. A message takes a millisecond.
+/// Peers with links to each other, unless a story says otherwise. A message takes a millisecond.
 struct World {
     now: u64,
     manifest: Arc<Manifest>,
@@ -49,21 +49,21 @@ struct World {
     /// Pairs without a link.
     apart: BTreeSet<(PeerId, PeerId)>,
     mail: VecDeque<(PeerId, PeerId, Message)>,
-    /// Contributions that were asked for, and are made once there is no mail.
+    /// Contributions that were asked for. They are made once there is no mail.
     asked: VecDeque<(PeerId, Input)>,
     events: Vec<(PeerId, Event)>,
     liar: Option<(PeerId, Lie)>,
-    /// Messages to those who are played by hand.
+    /// Messages to peers that are played by hand.
     told: Vec<(PeerId, PeerId, Message)>,
 }
 
 impl World {
-    /// So many members.
+    /// A world of these members.
     fn new(topology: Topology, members: &[PeerId]) -> Self {
         Self::apart(topology, members, &[])
     }
 
-    /// Some of them without a link to each other.
+    /// A world in which some pairs have no link.
     fn apart(topology: Topology, members: &[PeerId], apart: &[(PeerId, PeerId)]) -> Self {
         Self::of(manifest(topology), members, apart)
     }
@@ -174,7 +174,7 @@ impl World {
         }
     }
 
-    /// One thing happens: a message arrives, else all devices finish, else time passes.
+    /// One event: a message arrives, else all devices finish, else time passes.
     fn step(&mut self) {
         self.now += 1_000;
         if let Some((from, to, message)) = self.mail.pop_front() {
@@ -211,13 +211,13 @@ impl World {
         panic!("it does not come to that");
     }
 
-    /// So many more rounds of a peer.
+    /// Runs until a peer has committed this many more rounds.
     fn rounds(&mut self, who: PeerId, rounds: Round) {
         let end = self.peers[&who].head().round + rounds;
         self.until(|world| world.peers[&who].head().round >= end);
     }
 
-    /// Whether these, and nobody else, are the members of one lineage.
+    /// Whether exactly these are the members of one lineage.
     fn are_together(&self, who: &[PeerId]) -> bool {
         let all: BTreeSet<PeerId> = who.iter().copied().collect();
         who.iter().all(|peer| {
@@ -227,7 +227,7 @@ impl World {
         })
     }
 
-    /// How members ceased to be ones, as a peer has seen it.
+    /// How members were lost, as a peer has seen it.
     fn lost(&self, who: PeerId) -> Vec<(PeerId, Reason)> {
         let of_who = self.events.iter().filter(|(peer, _)| *peer == who);
         let lost = of_who.filter_map(|(_, event)| match event {
@@ -243,7 +243,7 @@ impl World {
         self.events.iter().filter(outcast).count()
     }
 
-    /// Whom a peer has cut off, and whether with a proof.
+    /// The peers that a peer has cut off, and whether with a proof.
     fn outlaws(&self, who: PeerId) -> Vec<(PeerId, bool)> {
         let of_who = self.events.iter().filter(|(peer, _)| *peer == who);
         let outlaws = of_who.filter_map(|(_, event)| match event {
@@ -277,7 +277,7 @@ fn settings(who: PeerId, manifest: &Manifest) -> Settings {
     Settings::stand_in(who, Contact::default(), manifest)
 }
 
-/// The headers in a message of an attempt.
+/// The headers in a message, and their attempt.
 fn headers(message: &mut Message) -> Option<(ViewKey, &mut Vec<Signed<Header>>)> {
     match message {
         Message::Piece { view, headers, .. } => Some((*view, headers)),
@@ -285,7 +285,7 @@ fn headers(message: &mut Message) -> Option<(ViewKey, &mut Vec<Signed<Header>>)>
     }
 }
 
-/// An author says something else than it meant to, and signs it.
+/// An author changes its header, and signs it.
 fn say_otherwise(author: &Peer, message: &mut Message, change: impl Fn(&mut Header)) {
     let (me, chain) = (author.me(), author.head().chain);
     let Some((view, headers)) = headers(message) else {
@@ -305,7 +305,7 @@ fn who_changes_a_header_that_it_passes_on_is_out_and_its_author_stays() {
     let all = [ANN, BEN, CAT, DAN];
     let mut world = World::new(Topology::Ring, &all);
     let members: Vec<PeerId> = world.peers[&ANN].head().members.iter().map(|m| m.peer).collect();
-    // The author's next in the ring.
+    // The author's next member in the ring.
     let (author, hop) = (members[0], members[1]);
     world.liar = Some((
         hop,
@@ -319,9 +319,9 @@ fn who_changes_a_header_that_it_passes_on_is_out_and_its_author_stays() {
     ));
     let rest: Vec<PeerId> = all.into_iter().filter(|peer| *peer != hop).collect();
     world.until(|world| world.are_together(&rest));
-    // It comes back, since nobody can prove it, and is out again as often.
+    // It comes back, since nobody can prove the lie, and is out again each time.
     world.rounds(author, 20);
-    // Its next has seen it, and takes nothing from it any more.
+    // The next member has seen it, and accepts nothing from it any more.
     assert_eq!(world.outlaws(members[2]), [(hop, false)]);
     for peer in rest {
         assert_eq!(world.outcasts(peer), 0);
@@ -344,7 +344,7 @@ fn nobody_is_expelled_by_a_decision_that_those_who_stay_have_not_signed() {
     let mut world = World::new(Topology::Ring, &all);
     let decision = |world: &World, suspects: &[PeerId], signed: &[PeerId]| {
         let attempt = world.attempt(ANN);
-        // What members have really signed is something else: that they stopped, without a suspect.
+        // Members have really signed another statement: that they stopped, without a suspect.
         let signature = |peer: &PeerId| (*peer, Key::stand_in(*peer).sign_bytes(b"something else"));
         Message::Decision {
             view: attempt.view,
@@ -352,7 +352,7 @@ fn nobody_is_expelled_by_a_decision_that_those_who_stay_have_not_signed() {
             proof: signed.iter().map(signature).collect(),
         }
     };
-    // A stranger with a link tells each that it is expelled, or that all others are.
+    // A stranger with a link tells each member that it is expelled, or that all others are.
     for peer in all {
         world.link(peer, EVE);
         for suspects in [&[peer][..], &[BEN, CAT], &all] {
@@ -421,12 +421,12 @@ fn a_newcomer_that_signs_for_itself_comes_in() {
 
 #[test]
 fn nobody_speaks_in_the_name_of_another_through_a_relay() {
-    // Cat reaches Dan over others only.
+    // Cat reaches Dan only through others.
     for liar in [ANN, BEN] {
         let all = [ANN, BEN, CAT, DAN];
         let mut world = World::apart(Topology::Direct, &all, &[(CAT, DAN)]);
         world.rounds(ANN, 3);
-        // What Cat says to Dan is passed on by a member that says something else.
+        // A member that relays Cat's messages to Dan changes them.
         world.liar = Some((
             liar,
             Box::new(|_, to, message| {
@@ -513,7 +513,7 @@ fn a_relay_cannot_make_a_peer_send_what_it_did_not_write() {
     assert!(!world.mail.iter().any(says));
 }
 
-/// Under the direct plan everybody gets the author's own words.
+/// Under the direct plan everybody gets the author's own header.
 #[test]
 fn who_tells_two_members_different_things_is_convicted_by_all_before_anybody_commits() {
     let all = [ANN, BEN, CAT, DAN, EVE];
@@ -541,7 +541,7 @@ fn who_tells_two_members_different_things_is_convicted_by_all_before_anybody_com
             assert_eq!(world.outcasts(*peer), 0, "of {before:?}");
         }
         world.rounds(rest[0], 5);
-        // Its name is not let in again.
+        // Its name is not admitted again.
         for peer in &rest {
             world
                 .apart
@@ -551,7 +551,7 @@ fn who_tells_two_members_different_things_is_convicted_by_all_before_anybody_com
         }
         world.rounds(rest[0], 20);
         assert!(world.are_together(&rest));
-        // One lineage: the same records at all.
+        // In one lineage all records are the same.
         let records: Vec<Vec<&Record>> = rest.iter().map(|peer| world.records(*peer).collect()).collect();
         for records in &records {
             for record in records {
@@ -562,7 +562,7 @@ fn who_tells_two_members_different_things_is_convicted_by_all_before_anybody_com
     }
 }
 
-/// An owner's chunk on its way, of one piece here, and what it was signed for.
+/// An owner's chunk on its way, of one piece here, with its seal and the attempt.
 fn sealed<'a>(owner: &Peer, message: &'a mut Message) -> Option<(Attempt, &'a mut Seal, &'a mut Bytes)> {
     let Message::Piece {
         view,
@@ -584,7 +584,7 @@ fn sealed<'a>(owner: &Peer, message: &'a mut Message) -> Option<(Attempt, &'a mu
     Some((attempt.expect("it has just signed it"), seal, data))
 }
 
-/// One of five members, and what it sends to another one of them of its finished chunk.
+/// One of five members, and a change to the finished chunk that it sends to another.
 fn with_owner(change: fn(&Peer, &mut Message)) -> (World, PeerId, PeerId, Vec<PeerId>) {
     let all = [ANN, BEN, CAT, DAN, EVE];
     let (liar, one) = (BEN, DAN);
@@ -604,7 +604,7 @@ fn with_owner(change: fn(&Peer, &mut Message)) -> (World, PeerId, PeerId, Vec<Pe
 fn an_owner_that_finishes_its_chunk_differently_for_one_is_convicted_by_all() {
     let (mut world, liar, one, rest) = with_owner(|liar, message| {
         if let Some((attempt, seal, data)) = sealed(liar, message) {
-            // So much that it is seen in the state.
+            // Enough to show in the state.
             let mut other = data.to_vec();
             other[2] ^= 0x40;
             *data = other.into();
@@ -694,7 +694,7 @@ fn who_shows_of_an_owner_what_that_has_not_signed_is_cut_off() {
     let chain = world.peers[&ANN].head().before.as_ref().unwrap().chain;
     let seal = Key::stand_in(BEN).signed(&Attempt { chain, view }, Finished(Digest([7; 32])));
     let seals = vec![seal.clone(), seal.clone(), seal];
-    // Of her own chunk, or of Cat's, whoever is the first.
+    // Of her own chunk or of Cat's, whichever is first.
     world.say(BEN, ANN, Message::Seals { view, seals });
     assert_eq!(world.outlaws(ANN), [(BEN, false)]);
 }
@@ -726,14 +726,14 @@ fn a_newcomer_is_told_who_was_convicted() {
     world.join(CAT, ANN);
     world.until(|world| world.are_together(&[ANN, BEN, CAT]));
     assert_eq!(world.outlaws(CAT), [(EVE, true)]);
-    // What it says now is heard by nobody.
+    // Nobody hears its messages any more.
     world.told.clear();
     world.join(EVE, CAT);
     world.rounds(ANN, 10);
     assert!(world.are_together(&[ANN, BEN, CAT]));
 }
 
-/// A member that only says that its headers are others is found out: it cannot show which.
+/// A member that only claims to have other headers is found out: it cannot show any.
 #[test]
 fn who_says_that_its_headers_differ_and_cannot_show_it_is_out() {
     let all = [ANN, BEN, CAT];

@@ -1,5 +1,5 @@
-//! Small worlds with somebody in them who wants to ruin the run and says what the protocol allows to write down. What one
-//! frame was once enough for.
+//! Small worlds with a peer that wants to ruin the run, with messages that the protocol can encode. One such frame
+//! was once enough for each of these.
 
 mod story;
 
@@ -14,12 +14,12 @@ use bytes::Bytes;
 use std::collections::BTreeSet;
 use story::{ANN, BEN, CAT, MAL, MILLI, SECOND, Story, nothing_follows, three, troubles};
 
-/// The attempt that a peer is in.
+/// The attempt of a peer.
 fn view(story: &Story, who: PeerId) -> ViewKey {
     story.peers[&who].view().expect("it is a member").0
 }
 
-/// An envelope in an author's name that somebody else has sealed.
+/// An envelope in an author's name that another peer has sealed.
 fn envelope(from: PeerId, to: PeerId, by: PeerId) -> Envelope {
     Envelope {
         from,
@@ -30,7 +30,7 @@ fn envelope(from: PeerId, to: PeerId, by: PeerId) -> Envelope {
     }
 }
 
-/// A decision that somebody else has signed than those who could.
+/// A decision signed by other peers than those that could.
 fn decision(view: ViewKey, suspects: &[PeerId], by: &[PeerId]) -> Message {
     let sign = |peer: &PeerId| (*peer, Key::stand_in(*peer).sign_bytes(b""));
     Message::Decision {
@@ -40,7 +40,7 @@ fn decision(view: ViewKey, suspects: &[PeerId], by: &[PeerId]) -> Message {
     }
 }
 
-/// A flush as its author signs it.
+/// A flush with its author's signature.
 fn flush(story: &Story, who: PeerId, view: ViewKey, suspects: &[PeerId]) -> Message {
     let chain = story.peers[&ANN].head().chain;
     Message::Flush {
@@ -50,7 +50,7 @@ fn flush(story: &Story, who: PeerId, view: ViewKey, suspects: &[PeerId]) -> Mess
     }
 }
 
-/// "Ready", as a newcomer signs it.
+/// A newcomer's signed "ready".
 fn ready(story: &Story, peer: PeerId, speed: u64, round: u64) -> Message {
     let room = Room::default();
     let ready = Ready {
@@ -146,7 +146,7 @@ fn a_decision_of_one_that_excludes_all_others_excludes_none() {
     let (liar, others) = all.split_last().unwrap();
     for who in others {
         let view = view(&story, *who);
-        // What it signs is what it suspects.
+        // It signs what it suspects.
         let Message::Flush {
             view,
             suspects,
@@ -189,7 +189,7 @@ fn both_sides_of_a_partition_go_on_and_meet_again() {
     assert!(story.are_together(&all));
 }
 
-/// A finished piece of nothing but twos.
+/// A finished piece with the value 2 everywhere.
 fn forged(story: &Story, view: ViewKey, chunk: u16, elements: usize) -> Message {
     let mut data = Vec::new();
     story.manifest.codec.encode(&vec![2.0; elements], &mut data);
@@ -220,7 +220,7 @@ fn a_strangers_piece_neither_stops_a_round_nor_enters_its_sum() {
 #[test]
 fn who_lacks_pieces_of_a_told_commit_takes_none_from_a_stranger() {
     let mut story = three();
-    // What Cat lacks of the round comes late, so Ben has committed it first.
+    // Pieces of the round reach Cat late, so Ben has committed it first.
     story.bulk_us.insert((BEN, CAT), 200 * MILLI);
     story.run(SECOND);
     let last = |story: &Story, who| story.commits(who).last().map(|(round, _)| *round);
@@ -250,7 +250,7 @@ fn who_tells_of_a_commit_again_and_again_and_does_not_deliver_is_left() {
     while last(&story, BEN) <= last(&story, CAT) {
         story.run(MILLI);
     }
-    // What was under way is lost, and nothing else comes.
+    // Frames under way are lost, and no others come.
     story.cut(BEN, CAT);
     story.open(BEN, CAT);
     story.bulk_us.insert((BEN, CAT), 1_000_000 * SECOND);
@@ -293,7 +293,7 @@ fn a_piece_that_came_early_from_a_stranger_enters_no_sum_either() {
 
 const DAN: PeerId = PeerId([4; 32]);
 
-/// Names that nobody has.
+/// Invented names.
 fn invented(number: u16) -> PeerId {
     let mut name = [200; 32];
     name[..2].copy_from_slice(&number.to_le_bytes());
@@ -318,7 +318,7 @@ fn newcomers_that_never_come_do_not_stop_the_rounds() {
     assert!([ANN, BEN, CAT].iter().all(|who| story.peers[who].is_member()));
 }
 
-/// A newcomer that nobody is follows somebody, and is ready at once.
+/// An invented newcomer follows a peer, and is ready at once.
 fn invent(story: &mut Story, newcomer: PeerId, to: PeerId) {
     story.open(to, newcomer);
     let (have, contact) = (None, Contact::default());
@@ -340,14 +340,14 @@ fn a_newcomer_goes_to_a_member_that_may_name_it() {
         invent(&mut story, invented(number), ANN);
         story.run(100 * MILLI);
     }
-    // Ann names nobody for half a hundred rounds.
+    // Ann names nobody for about fifty rounds.
     story.join(DAN, ANN, 100 * MILLI);
     story.open(DAN, BEN);
     story.run(2 * SECOND);
     assert!(story.peers[&DAN].is_member());
 }
 
-/// Two who train a model of so many elements, and Mal with a link to each.
+/// Two members that train a model of this size, and Mal with a link to each.
 fn two_with(elements: usize) -> Story {
     let mut story = Story::with(Topology::Direct, |manifest| {
         manifest.layout = Layout::flat(elements);
@@ -362,7 +362,7 @@ fn two_with(elements: usize) -> Story {
     story
 }
 
-/// Bytes of pieces and blocks that came to somebody who is none of the story's.
+/// Bytes of pieces and blocks that reached a peer which only the story speaks for.
 fn heard_bytes(story: &Story, who: PeerId) -> usize {
     let bytes = |message: &Message| match message {
         Message::Piece { data, .. } | Message::Block { data, .. } | Message::Digests { data, .. } => {
@@ -548,7 +548,7 @@ fn who_was_excluded_from_a_round_is_not_led_back_into_it() {
     let round = story.peers[&CAT].head().round;
     story.say(BEN, CAT, said);
     assert!(!story.peers[&CAT].is_member());
-    // It would sign once more for what it has signed for already.
+    // It would sign again for a round for which it has already signed.
     while !story.peers[&CAT].is_member() {
         story.run(MILLI);
     }
@@ -564,7 +564,7 @@ fn who_is_handed_another_head_than_the_members_does_not_enter_with_it() {
     let dan = PeerId([4; 32]);
     for elsewhere in [true, false] {
         let mut story = three();
-        // Where others may have left the lineage is in no message but this one.
+        // Only this message tells the places where others may have left the lineage.
         story.liar = Some((BEN, |_, _, message| {
             if let Message::Following { head, .. } = message {
                 head.forks = head.before.clone().into_iter().collect();

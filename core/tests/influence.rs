@@ -1,4 +1,4 @@
-//! How far one contribution leads all: it may be a liar's.
+//! How far one contribution, perhaps a liar's, can mislead all.
 
 mod story;
 
@@ -7,8 +7,8 @@ use annulus_core::{Manifest, Topology};
 use std::num::NonZeroU32;
 use story::*;
 
-/// Three learn a simple thing, one of them contributes huge numbers for a second, and then all learn for a minute. How far from
-/// the best any weight is in the end.
+/// Three members learn a simple function, one of them contributes huge numbers for a second, and then all learn for
+/// a minute. Returns the largest distance of a weight from its optimum at the end.
 fn after_a_lie(change: impl FnOnce(&mut Manifest), huge: f32) -> f32 {
     let mut story = Story::with(Topology::Direct, |manifest| {
         manifest.min_peers = 1.try_into().unwrap();

@@ -1,4 +1,4 @@
-//! Where lineages meet: who is believed, and which of two stands.
+//! Lineages that meet: which statements are believed, and which lineage stands.
 
 mod story;
 
@@ -8,7 +8,7 @@ use annulus_core::wire::{Claim, Leg, Message, Standing, ViewKey};
 use annulus_core::{Digest, Event, Exit, Input, PeerId, Topology};
 use story::{ANN, BEN, CAT, MAL, MILLI, SECOND, Story, nothing_follows, three};
 
-/// Three who train with each other, and Mal, whom they have shown for a while where they stand.
+/// Three members that train together, and Mal, which has heard their standing for a while.
 fn known_to_mal() -> Story {
     let mut story = three();
     story.run(5 * SECOND);
@@ -32,7 +32,7 @@ const AHEAD: Standing = Standing {
     chain: Digest([7; 32]),
 };
 
-/// What Mal can make up of a lineage that it is a member of, with others whose signatures it has not.
+/// A lineage that Mal can invent with itself as a member, and others without their signatures.
 fn invented(with: &[PeerId]) -> Claim {
     let header = |peer: &PeerId| {
         let said = Header {
@@ -127,7 +127,7 @@ fn what_members_have_shown_somebody_moves_nobody_when_it_is_shown_again() {
             story.say(MAL, who, status(more, Some(claim.clone())));
         }
     }
-    // The next round's, before all have heard of it.
+    // Those of the next round, before all have heard of it.
     for _ in 0..200 {
         story.run(3 * MILLI);
         if let Some((standing, claim)) = shown(&story).pop() {
@@ -149,7 +149,7 @@ fn what_few_members_have_counted_alone_yields_to_what_many_have() {
     for (a, b) in few.iter().flat_map(|a| many.iter().map(move |b| (*a, *b))) {
         story.cut(a, b);
     }
-    // One counts much more than the four others.
+    // One counts many more samples than the four others.
     story.compute_us.extend(few.iter().map(|who| (*who, 50 * MILLI)));
     story.run(20 * SECOND);
     assert!(story.are_together(few) && story.are_together(many));
@@ -190,7 +190,7 @@ fn of_two_parts_of_much_the_same_size_the_one_that_counts_more_stands() {
     assert!(slow.iter().all(|who| gone.contains(who)) && fast.iter().all(|who| !gone.contains(who)));
 }
 
-/// Runs on to the next round that somebody commits.
+/// Runs until a peer commits the next round.
 fn to_next_commit(story: &mut Story, who: PeerId) {
     let before = story.commits(who).len();
     while story.commits(who).len() == before {
@@ -198,7 +198,7 @@ fn to_next_commit(story: &mut Story, who: PeerId) {
     }
 }
 
-/// Cat, who has just begun to follow Ann and Ben, is cut off with their whole state before they let it in.
+/// Cat, who has just begun to follow Ann and Ben, is cut off with their whole state before they admit it.
 fn cut_off_cat(story: &mut Story) {
     story.run(60 * MILLI);
     story.cut(ANN, CAT);
@@ -241,7 +241,7 @@ fn both_sides_come_to_the_same_verdict_where_one_was_a_member_before_they_parted
     story.cut(BEN, CAT);
     story.run(5 * SECOND);
     assert!(story.are_together(&[ANN, BEN]));
-    // Cat comes back, and before it is let in nobody sees anybody.
+    // Cat comes back, and before it is admitted nobody sees anybody.
     to_next_commit(&mut story, ANN);
     story.open(ANN, CAT);
     story.open(BEN, CAT);
@@ -251,7 +251,7 @@ fn both_sides_come_to_the_same_verdict_where_one_was_a_member_before_they_parted
     story.run(60 * SECOND);
     assert!(story.are_together(&[ANN]) && story.are_together(&[CAT]));
     assert!(story.peers[&CAT].head().samples > 2 * story.peers[&ANN].head().samples);
-    // Ann was a member where they parted, and Cat was none.
+    // Ann was a member where they parted, and Cat was not.
     let since = story.events.len();
     story.open(ANN, CAT);
     story.run(20 * SECOND);
@@ -293,7 +293,7 @@ fn who_has_finished_shows_it_to_a_member_of_another_lineage() {
     let mut story = finished();
     let before = shown(&story).len();
     assert!(story.peers[&ANN].head().samples == 16 && story.exits.is_empty());
-    // Mal has not been a member when Ann said so first, or has not looked.
+    // Mal was not a member when Ann said so first, or has ignored it.
     let mine = Message::Status {
         standing: Standing {
             samples: 8,
@@ -347,7 +347,7 @@ fn who_has_left_does_not_lead_others_where_nobody_is() {
     story.gather(2, 5 * SECOND);
     story.run(60 * SECOND);
     assert!(story.are_together(&[ANN, BEN]));
-    // Of the round after which Ben leaves, Ann never gets what Ben has finished.
+    // Ann never gets Ben's finished pieces of the round after which Ben leaves.
     story.liar = Some((BEN, |_, _, message| {
         if let Message::Piece {
             leg: Leg::Finished, ..
@@ -388,7 +388,7 @@ fn who_takes_the_result_from_another_shows_it_as_that_would() {
 
 const DAN: PeerId = PeerId([4; 32]);
 
-/// How often somebody went on, or began, alone.
+/// How often a peer continued or began alone.
 fn began_alone(story: &Story) -> usize {
     let events = story.events.iter();
     events
@@ -457,7 +457,7 @@ fn many_that_have_just_begun_do_not_outvote_one_that_has_come_far() {
     assert!(!outcasts(&story, since).contains(&ANN));
 }
 
-/// Ben has come far and computes for long, Ann has just begun: both know Cat alone, who waits for Ben to let it in.
+/// Ben has come far and computes for long; Ann has just begun. Both know only Cat, who waits for Ben to admit it.
 fn with_a_newcomer_between(dialable: &[PeerId]) -> Story {
     let mut story = Story::new(1);
     story.dialable = dialable.iter().copied().collect();

@@ -1,5 +1,5 @@
-//! What a member does for a newcomer that follows more slowly than rounds go by. The newcomer is played by hand; time
-//! stands still, so that no deadline has a part in it.
+//! How a member serves a newcomer that is slower than the rounds. The newcomer is played by hand; time stands
+//! still, so that deadlines play no part.
 
 use annulus_core::invitation::Admission;
 use annulus_core::ledger::Ready;
@@ -17,7 +17,7 @@ const ANN: PeerId = PeerId([1; 32]);
 const BEN: PeerId = PeerId([2; 32]);
 const CAT: PeerId = PeerId([3; 32]);
 
-/// Ann, who has founded the run, perhaps Ben, and what they tell Cat.
+/// Ann, who has founded the run, perhaps Ben, and their messages to Cat.
 struct Ring {
     manifest: Arc<Manifest>,
     peers: BTreeMap<PeerId, Peer>,
@@ -98,7 +98,7 @@ impl Ring {
         );
     }
 
-    /// Cat says something to Ann.
+    /// Cat sends a message to Ann.
     fn say(&mut self, message: Message) {
         self.give(ANN, Input::Message { from: CAT, message });
     }
@@ -180,7 +180,7 @@ fn who_catches_up_in_the_middle_of_a_round_gets_all_of_it() {
     while ring.at() < begun + 3 {
         ring.round();
     }
-    // It has not said a word about three rounds, and is told no more until it does.
+    // It has not confirmed three rounds, and is told no more until it does.
     ring.told.clear();
     ring.contribute();
     let finished = |ring: &Ring| {
@@ -259,7 +259,7 @@ fn ready_said_before_a_new_beginning_admits_nobody() {
     assert_eq!(ring.peers[&ANN].head().members.len(), 2);
 }
 
-/// On a way of 50 ms, rounds of 3 ms are always far ahead of what a newcomer has said.
+/// On a path of 50 ms, rounds of 3 ms are always far ahead of a newcomer's confirmations.
 #[test]
 fn who_is_behind_because_the_way_is_long_is_let_in() {
     let mut ring = Ring::with_lag(Settings::LAG);
@@ -275,7 +275,7 @@ fn who_is_behind_because_the_way_is_long_is_let_in() {
     assert_eq!(ring.peers[&ANN].head().members.len(), 2);
 }
 
-/// Else a peer that is slower than the ring could never come in.
+/// Otherwise a peer that is slower than the ring could never come in.
 #[test]
 fn who_had_to_begin_again_twice_is_waited_for_but_not_for_long() {
     let mut ring = Ring::with_lag(2);

@@ -1,5 +1,5 @@
-//! What must happen when lineages, newcomers and links meet in one certain way. The seeded worlds of `sim.rs` meet such
-//! situations by chance, and seldom.
+//! Certain meetings of lineages, newcomers and links, and what must follow. The seeded worlds of `sim.rs` meet such
+//! situations only by chance.
 
 mod story;
 
@@ -26,7 +26,7 @@ fn two_who_wait_meet_though_their_first_link_broke_at_once() {
     assert!(waits(ANN) && waits(BEN), "each of them without the other");
     story.open(ANN, BEN);
     story.run(2 * MILLI);
-    // What they told each other is lost, and neither does anything by itself.
+    // Their messages to each other are lost, and neither does anything by itself.
     story.cut(ANN, BEN);
     story.open(ANN, BEN);
     story.run(20 * SECOND);
@@ -64,7 +64,7 @@ fn a_link_that_breaks_and_comes_back_costs_nobody_its_membership() {
 #[test]
 fn who_was_told_of_a_commit_still_passes_on_what_comes_around_the_ring() {
     let mut story = Story::new(1);
-    // Ben is fast. So it is used to long waits, and does not ask soon what became of a round.
+    // Ben is fast. So it is used to long waits, and does not ask early about the round.
     story.found(ANN, 3 * SECOND);
     story.join(BEN, ANN, 10 * MILLI);
     story.run(4 * SECOND);
@@ -76,8 +76,8 @@ fn who_was_told_of_a_commit_still_passes_on_what_comes_around_the_ring() {
     while story.commits(CAT).len() == rounds {
         story.run(MILLI);
     }
-    // Cat's contribution is on its way around the ring. What Cat finishes takes long to Ann, who hears of the commit
-    // before it comes; Ben gets it from Ann.
+    // Cat's contribution is on its way around the ring. Cat's finished pieces take long to Ann, who hears of the
+    // commit before they come; Ben gets them from Ann.
     story.run(3 * SECOND + 12 * MILLI);
     story.bulk_us.insert((CAT, ANN), 400 * MILLI);
     story.run(SECOND);
@@ -97,7 +97,7 @@ fn a_link_that_becomes_slow_stops_no_round_for_good() {
     story.found(ANN, 100 * MILLI);
     story.join(BEN, ANN, 100 * MILLI);
     story.run(10 * SECOND);
-    // From here on a piece takes longer than all that was ever waited for.
+    // From here on a piece takes longer than any wait before.
     story.bulk_us.insert((ANN, BEN), 4 * SECOND);
     let before = story.commits(BEN).len();
     story.run(120 * SECOND);
@@ -157,7 +157,7 @@ fn headers(message: &mut Message) -> &mut [Signed<Header>] {
     }
 }
 
-/// A liar says something else in its header, and signs it.
+/// A liar changes its header, and signs it.
 fn change_own_header(liar: &Peer, message: &mut Message, change: impl Fn(&mut Header)) {
     let Message::Piece { view, .. } = message else {
         return;
@@ -196,7 +196,7 @@ fn who_claims_more_samples_than_its_share_is_out_and_the_others_go_on() {
             None
         );
     }
-    // What it signs as its code does and what it signs as a liar convict it.
+    // The header that its code signs and the one that it signs as a liar convict it.
     assert!(story.are_together(&[ANN, CAT]));
 }
 
@@ -209,7 +209,7 @@ fn a_told_commit_that_cannot_be_is_not_taken() {
     story.open(BEN, CAT);
     story.run(10 * SECOND);
     assert!(story.are_together(&[ANN, BEN, CAT]));
-    // What Cat lacks of the round comes late, so Ben has committed it first.
+    // Pieces of the round reach Cat late, so Ben has committed it first.
     story.bulk_us.insert((BEN, CAT), 200 * MILLI);
     story.run(SECOND);
     while story.commits(BEN).last().map(|(round, _)| *round)
@@ -255,10 +255,10 @@ fn a_newcomer_leaves_a_sponsor_that_tells_of_commits_that_cannot_be() {
     assert!(story.are_together(&[ANN, BEN, CAT]));
 }
 
-/// Mean time of a round beyond its computing, among so many on links of 5 ms.
+/// Mean time of a round beyond its compute time, among this many members on links of 5 ms.
 fn exchange_us(topology: Topology, count: u8) -> u64 {
     let compute_us = 100 * MILLI;
-    // A sample for each.
+    // One sample for each.
     let mut story = Story::with(topology, |manifest| {
         manifest.batch = u32::from(count).try_into().unwrap()
     });

@@ -1,4 +1,4 @@
-//! Stories about who may come in and do what: roles, ends, uses, revocations, and tickets that are bound by a conviction.
+//! Admission and rights of peers: roles, expiry, uses, revocations, and tickets bound by a conviction.
 
 mod story;
 
@@ -29,7 +29,7 @@ fn ticket(story: &Story, name: u8, role: Role, until_s: Option<u64>, uses: Optio
         .unwrap()
 }
 
-/// Somebody comes by a ticket.
+/// The admission of a peer that comes by a ticket.
 fn by(story: &Story, who: PeerId, ticket: &Invitation) -> Admission {
     ticket.admit(who, story.manifest.run_id())
 }
@@ -60,7 +60,7 @@ fn a_contributor_computes_and_sums_and_sponsors_nobody() {
     story.join(BEN, ANN, 100 * MILLI);
     story.run(5 * SECOND);
     assert!(story.are_together(&[ANN, BEN]));
-    // Who knows it alone comes no further.
+    // A peer that knows only this one gets no further.
     story.join(CAT, BEN, 100 * MILLI);
     story.run(10 * SECOND);
     assert!(story.are_together(&[ANN, BEN]) && !story.peers[&CAT].is_member());
@@ -145,7 +145,7 @@ fn contributors_have_no_voice_where_lineages_meet() {
     [BEN, CAT, DAN]
         .into_iter()
         .for_each(|other| story.cut(ANN, other));
-    // One of the two who count is alone, and does more.
+    // One of the two full members is alone, and counts more.
     story.compute_us.insert(ANN, 20 * MILLI);
     story.run(20 * SECOND);
     let samples = |story: &Story, who| story.peers[&who].head().samples;
@@ -245,7 +245,7 @@ fn who_came_by_a_revoked_ticket_is_out_and_nobody_comes_by_it() {
     let all = story.gather(4, 100 * MILLI);
     story.run(10 * SECOND);
     assert!(story.are_together(&all));
-    // One that no issuer has signed does nothing.
+    // A revocation that no issuer has signed has no effect.
     let by_another = ticket(&story, 60, Role::Member, None, None);
     assert!(by_another.revoke(root, shared.chain.clone()).is_err());
     let revocation = of_run(&story).revoke(root, shared.chain.clone()).unwrap();
@@ -323,7 +323,7 @@ fn a_conviction_binds_the_ticket_too() {
     story.say(BEN, ANN, Message::Convicted(Box::new(proof)));
     story.run(5 * SECOND);
     assert!(story.are_together(&[ANN, BEN]));
-    // Under another name, and by a ticket made from that one; from a member that was told of it by another.
+    // Under another name, and by a ticket made from that one; through a member that another has told of it.
     for (who, via) in [(DAN, BEN), (eve, ANN)] {
         story.join(who, via, 100 * MILLI);
         story.run(3 * SECOND);
@@ -332,7 +332,7 @@ fn a_conviction_binds_the_ticket_too() {
     assert!(story.are_together(&[ANN, BEN]));
 }
 
-/// Ben lets in nobody, and says that he may not.
+/// Ben admits nobody, and says that he may not.
 fn bars(_: &Peer, _: PeerId, message: &mut Message) {
     if let Message::Following { .. } | Message::NotMember { .. } = message {
         *message = Message::Barred { why: Barred::Revoked };
@@ -348,7 +348,7 @@ fn one_that_lies_sends_nobody_away_for_good() {
     [ANN, BEN].into_iter().for_each(|other| story.cut(CAT, other));
     story.run(5 * SECOND);
     assert!(story.are_together(&[ANN, BEN]));
-    // Alone it counts no more than one sample now and then, and so yields.
+    // Alone it counts at most one sample now and then, and so yields.
     story.compute_us.insert(CAT, 5 * SECOND);
     story.run(20 * SECOND);
     story.liar = Some((BEN, bars));
@@ -368,7 +368,7 @@ fn who_hears_from_nobody_but_that_it_may_not_come_in_gives_up_at_last() {
     let mut story = Story::new(1);
     story.gather(2, 100 * MILLI);
     story.run(5 * SECOND);
-    // Dan has followed Ben for a moment, and so knows that there is Ann, whom it never meets.
+    // Dan has followed Ben for a moment, and so knows of Ann, but never meets her.
     story.join(DAN, BEN, 100 * MILLI);
     while story.peers[&DAN].head().members.len() < 2 {
         story.run(MILLI);
@@ -403,7 +403,8 @@ fn an_expired_ticket_lets_nobody_in_and_puts_nobody_out() {
     assert_eq!(troubles(&story, 0), Vec::<String>::new());
 }
 
-/// Whether Ben, whose clock is late, lets somebody in whose ticket has expired by the clock of four others, and is blamed.
+/// Whether Ben, whose clock is late, admits a peer whose ticket has expired by the clock of four others, and is
+/// blamed.
 fn let_in_late(others_s: u64) -> (bool, bool) {
     let mut story = Story::new(1);
     let (eve, short) = (
@@ -438,7 +439,7 @@ fn let_in_late(others_s: u64) -> (bool, bool) {
 #[test]
 fn a_sponsor_whose_clock_is_late_lets_nobody_in_by_an_expired_ticket() {
     assert_eq!(let_in_late(1_000_400), (false, true));
-    // By as little clocks may differ.
+    // Clocks may differ by this little.
     assert_eq!(let_in_late(1_000_200), (true, false));
 }
 

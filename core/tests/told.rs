@@ -1,4 +1,4 @@
-//! What a peer tells its user must be so, and say what to do.
+//! What a peer tells its user must be true, and say what to do.
 
 mod story;
 
@@ -10,7 +10,7 @@ use annulus_core::wire::Message;
 use annulus_core::{Event, Exit, Input, PeerId};
 use story::*;
 
-/// Samples that somebody was told are lost, each time.
+/// The lost samples in each report to a user.
 fn lost(story: &Story, who: PeerId) -> Vec<u64> {
     let events = story.events.iter().filter(|(_, peer, _)| *peer == who);
     let lost = events.filter_map(|(_, _, event)| match event {
@@ -142,7 +142,7 @@ fn names_that_nobody_has_are_no_news() {
     assert!(retried, "the attempt was stopped");
 }
 
-/// Ann, as many contributors as there are places for, and one more.
+/// Ann, as many contributors as there is room for, and one more.
 fn full_run() -> (Story, Vec<PeerId>, PeerId) {
     let mut story = Story::new(1);
     let names: Vec<PeerId> = (2..=34).map(|name| PeerId([name; 32])).collect();
@@ -225,7 +225,7 @@ fn who_runs_twice_leaves_with_a_word_and_a_member_among_others_stays() {
     story.run(5 * SECOND);
     assert!(story.are_together(&[ANN, BEN, CAT]));
     assert_eq!(troubles(&story, told), Vec::<String>::new());
-    // A copy of its folder goes on somewhere else, and has no link to anybody.
+    // A copy of its folder continues elsewhere, without a link to anybody.
     story.kill(BEN);
     story.come_back_alone(BEN, 100 * MILLI);
     story.run(SECOND);
@@ -268,7 +268,7 @@ fn who_goes_on_alone_after_it_has_followed_others_says_from_where() {
     story.run(8 * SECOND);
     story.cut(ANN, BEN);
     story.run(20 * SECOND);
-    // Ben meets Ann again and follows her, and is not let in before she is gone.
+    // Ben meets Ann again and follows her, but is not admitted before she is gone.
     story.liar = Some((BEN, |_, _, message| {
         if let Message::Ready { ready } = message {
             *ready = None;

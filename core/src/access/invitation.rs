@@ -89,13 +89,13 @@ pub struct Root {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChainError {
     /// It is longer than [`MAX_CHAIN`].
-    #[error("a ticket can be handed on {} times, and this one was: ask whoever gave it to you for another", MAX_CHAIN - 1)]
+    #[error("a ticket can be handed on {} times, and this one was: ask the person who gave it to you for another", MAX_CHAIN - 1)]
     TooLong,
     /// One of its grants is not signed by the key before it.
-    #[error("the ticket is not signed by the run's key, nor by whom that let in: ask for a new one")]
+    #[error("the ticket does not lead back to the run's key: ask for a new one")]
     Unsigned,
     /// A grant was made by a role that may not grant.
-    #[error("only a ticket of the role member can be handed on, and this one is of the role {0}")]
+    #[error("only a ticket with the role member can be handed on, and this one has the role {0}")]
     NotAMember(Role),
     /// A grant expires later than the one before it.
     #[error("a ticket cannot last longer than the one that it is made from")]
@@ -104,7 +104,7 @@ pub enum ChainError {
     #[error("a ticket cannot let in more than the one that it is made from, which lets in {0}")]
     More(u32),
     /// A grant lets in nobody, or more than [`MAX_USES`].
-    #[error("a ticket with a number of uses has from 1 to {MAX_USES}")]
+    #[error("the uses of a ticket must be from 1 to {MAX_USES}")]
     Uses,
 }
 
@@ -349,7 +349,7 @@ impl Invitation {
 /// The ticket was not made from the one that is to revoke it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "that ticket was not made from the one of this directory: only who is above it in its chain revokes it"
+    "that ticket was not made from this folder's ticket: only the holder of a ticket that it was made from can revoke it"
 )]
 pub struct NotTheIssuer;
 

@@ -175,7 +175,7 @@ impl fmt::Debug for Key {
 pub trait Statement: Serialize {
     /// Distinguishes this kind of statement from all others.
     const KIND: &'static str;
-    /// What the statement is bound to.
+    /// Its binding, for example an attempt.
     type Bound: Serialize;
 }
 

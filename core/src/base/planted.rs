@@ -1,7 +1,7 @@
-//! Bugs that can be switched on to prove that the simulation finds them. Off in every real build:
-//! without the feature `sim` the switch does not exist.
+//! Bugs that can be switched on, to prove that the simulation finds them. Real builds cannot have them: without the
+//! feature `sim` the switch does not exist.
 
-/// One-line mistakes, each of which once was or easily could be made.
+/// One-line mistakes. Each was once made, or easily could be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
     /// A member told of a commit applies the record without fetching the pieces that it lacks.
@@ -12,9 +12,9 @@ pub enum Bug {
     KeepSuspectsApart,
     /// A chunk's owner applies its exact sum, the others the encoded one.
     OwnerSkipsDecoding,
-    /// What comes of a sum is added in the order in which it comes, not in the plan's.
+    /// Finished pieces are added in the order of arrival, not in the plan's order.
     SumAsTheyCome,
-    /// A decision or commit is taken also from a suspected peer.
+    /// A decision or commit is accepted from a suspected peer too.
     TrustSuspects,
     /// A peer that was excluded does not tell those who still wait for it.
     ExcludedStaysSilent,
@@ -28,15 +28,15 @@ pub enum Bug {
     JoinUnchecked,
     /// A peer whose digest differs from the majority's goes on.
     IgnoreDivergence,
-    /// One of two members does not look whether its state is what it was.
+    /// In a run of two, one member does not check whether its state has changed by itself.
     BelieveOneself,
-    /// What is computed ahead is not the next round's share, but this one's again.
+    /// A contribution computed ahead covers this round's share again, not the next round's.
     AheadOfNothing,
-    /// The moments of local steps are not begun anew with a membership.
+    /// A member that was admitted again keeps the moments of its old local steps.
     MomentsOutliveMembership,
-    /// The steps that a member has taken ahead it takes once more with the others.
+    /// A member repeats, with the others, the steps that it has already taken ahead.
     FirstStepsTwice,
-    /// A member goes by its own clock where what all have told counts.
+    /// A member uses its own clock where the times that all have announced count.
     PaceByOwnClock,
     /// The same where it counts how long rounds take.
     RateByOwnClock,
@@ -44,91 +44,92 @@ pub enum Bug {
     KeepWhoSlows,
     /// A sponsor names a newcomer that stands aside before its time.
     NameAside,
-    /// What rounding has taken is added to a contribution again for each attempt.
+    /// The rounding error is added to a contribution again for each attempt.
     FeedTwice,
-    /// What rounding has taken is added to the shared parameters, on one member.
+    /// One member adds its rounding error to the shared parameters.
     FeedbackIntoState,
-    /// An owner does not keep what rounding takes from the sum that it finishes.
+    /// An owner forgets the rounding error of the sum that it finishes.
     OwnersRoundingForgotten,
-    /// A member rounds moments by what it alone knows.
+    /// A member rounds moments by something that it alone knows.
     RoundByPlace,
-    /// A member that keeps a part takes what it makes of the sum itself for the part's update, before the other keepers hold the
-    /// sum.
+    /// A member that keeps a part uses its own result as the part's update, before the other keepers hold the sum.
     CommitBeforeHeld,
-    /// Who adds up the contributions to a part lets the update out at once, and hands the sum on beside it.
+    /// The first keeper, which adds up the contributions, publishes the update at once and passes the sum on beside
+    /// it.
     UpdateBeforeKeepers,
     /// A keeper forgets the sums that it holds once it has stopped the attempt.
     ForgetHeldSums,
-    /// Nobody looks whether others keep what who leaves or drops a part has kept.
+    /// No one checks whether other members hold the parts that a member drops or leaves behind.
     DropLastCopy,
-    /// A keeper lets out an update that is not what the sum gives.
+    /// A keeper publishes an update that does not follow from the sum.
     FalseUpdates,
-    /// Where a model is split, who holds the sums of its own parts commits before the others have said that they hold theirs.
+    /// In a split run, a member commits once it holds the sums of its own parts, before the others have said that
+    /// they hold theirs.
     SplitCommitBeforeHeld,
-    /// There, what comes of a sum is added in the order in which it comes, not in that of steps and lanes.
+    /// In a split run, gradients are added in the order of arrival, not in the order of steps and lanes.
     LanesAsTheyCome,
-    /// A tensor is let go of once it was sent, and not kept until the round is committed.
+    /// A tensor is dropped once it was sent, not kept until the round is committed.
     DropStash,
-    /// The gradient of a microbatch is added once more when it is computed again.
+    /// A microbatch's gradient is added a second time when it is computed again.
     CountTwice,
-    /// An attempt that somebody may have committed is given up although all that are left could commit it.
+    /// The members give up an attempt that somebody may have committed, although those left could commit it.
     GiveUpHeld,
-    /// Who is excluded from an attempt that others may commit forgets the sums that it holds.
+    /// A peer that was excluded from an attempt which others may commit forgets the sums that it holds.
     ForgetPending,
-    /// Where a model is split: a member does not look whether what it computes with, steps and hands out is what it was.
+    /// In a split run, a member does not check the parts that it computes with, steps and hands out for changes.
     BelieveParts,
-    /// There, a member gives its word before it holds its sums, and commits by all words.
+    /// In a split run, a member gives its word before it holds its sums, and commits once it has all words.
     WordBeforeSums,
-    /// There, a tensor is taken whatever round it was made for.
+    /// In a split run, a tensor is accepted whatever round it was made for.
     TakeAnyTensor,
-    /// There, parts that nobody keeps any more are taken from disk as they were after whatever round.
+    /// In a split run, parts that nobody keeps any more are restored from disk, whatever round they are of.
     RestoreAny,
-    /// There, another cut is in force before those who hold its spans have their parts.
+    /// In a split run, a new partition takes effect before the holders of its spans have their parts.
     CutAtOnce,
     /// Contributors go on without a full member.
     GuestsGoOn,
-    /// Nobody looks whether a flush is signed.
+    /// Signatures of flushes are not checked.
     TrustFlushes,
-    /// Nobody looks whether a decision is proven.
+    /// Proofs of decisions are not checked.
     TrustDecisions,
-    /// Nobody looks whether a header is signed when it comes.
+    /// Signatures of headers are not checked on arrival.
     TrustHeaders,
-    /// Nobody looks whether the headers of a commit that is told are signed.
+    /// Signatures of the headers in a reported commit are not checked.
     TrustCommits,
-    /// Nobody looks whether a newcomer has said itself that it is ready.
+    /// A newcomer's own statement that it is ready is not checked.
     TrustSponsors,
-    /// Nobody looks whether a revocation is signed by who may.
+    /// The issuer of a revocation is not checked.
     TrustRevocations,
-    /// Who is not let in by one member looks for no other.
+    /// A peer that one member bars does not try another member.
     HeedWhoBars,
-    /// Nobody looks whether a relayed frame is signed.
+    /// Signatures of relayed frames are not checked.
     TrustRelays,
-    /// Nobody looks whether what is said to convict somebody does.
+    /// Proofs of misbehaviour are not checked.
     TrustProofs,
-    /// Nobody looks whether members have signed for the lineage that is shown in their name.
+    /// A lineage that a peer shows is believed without its members' signatures.
     TrustClaims,
-    /// Who was excluded from a round becomes a member of it again if its sponsor says so.
+    /// A peer that was excluded from a round becomes a member of it again if its sponsor says so.
     ComeBackTooSoon,
-    /// A relayed frame is taken as often as it comes.
+    /// A relayed frame is accepted each time it arrives.
     TakeAgain,
-    /// Nobody is cut off for having said two things.
+    /// A peer that has said two contradictory things is not cut off.
     Forgive,
-    /// Nobody compares the hashes of all headers.
+    /// The hashes of all headers are not compared.
     CompareNothing,
-    /// Nobody looks whether a finished chunk is what its owner has signed.
+    /// A finished chunk is not compared with what its owner has signed.
     TrustSeals,
-    /// Whose states differ do not show each other what owners have signed.
+    /// Members whose states differ do not show each other what owners have signed.
     CompareNoSeals,
-    /// More samples are counted than were given.
+    /// More samples are counted than were allotted.
     CountAboveShare,
-    /// Any record follows any head.
+    /// Every record is accepted after every head.
     CheckNothing,
-    /// What comes too early is held without end.
+    /// Messages that come too early are held without a bound.
     HoldWithoutEnd,
 }
 
 impl Bug {
-    /// Those that faults bring to light.
+    /// Bugs that faults bring to light.
     pub const OF_FAULTS: [Self; 30] = [
         Self::CommitWithoutRepair,
         Self::CountTheDead,
@@ -162,7 +163,7 @@ impl Bug {
         Self::FalseUpdates,
     ];
 
-    /// Those of them that only matter where members keep parts of the moments.
+    /// Those of [`Self::OF_FAULTS`] that matter only where members keep parts of the moments.
     pub const OF_KEEPERS: [Self; 5] = [
         Self::CommitBeforeHeld,
         Self::UpdateBeforeKeepers,
@@ -171,7 +172,7 @@ impl Bug {
         Self::FalseUpdates,
     ];
 
-    /// Those that only matter where a model is split over members.
+    /// Bugs that matter only where a model is split over members.
     pub const OF_SPANS: [Self; 10] = [
         Self::SplitCommitBeforeHeld,
         Self::LanesAsTheyCome,
@@ -185,7 +186,7 @@ impl Bug {
         Self::CutAtOnce,
     ];
 
-    /// Those that only a liar makes use of.
+    /// Bugs that only a liar exploits.
     pub const OF_LIARS: [Self; 19] = [
         Self::TrustFlushes,
         Self::TrustDecisions,
@@ -208,6 +209,6 @@ impl Bug {
         Self::HoldWithoutEnd,
     ];
 
-    /// Those that only a liar makes use of that holds some of a model.
+    /// Bugs that only a liar exploits that holds some of a split model.
     pub const OF_LYING_HOLDERS: [Self; 1] = [Self::TakeAnyTensor];
 }

@@ -1,6 +1,6 @@
-//! Equal pieces of work for those who are not equally fast.
+//! Splits equal pieces of work among unequally fast workers.
 
-/// How fast somebody is, at least 1, and how much it may be given at most.
+/// A worker's speed, at least 1, and the most pieces that it may get.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limit {
     pub speed: u64,
@@ -8,7 +8,7 @@ pub(crate) struct Limit {
 }
 
 impl Limit {
-    /// Of one that may be given any number.
+    /// A worker without a limit.
     #[cfg(test)]
     pub fn none(speed: u64) -> Self {
         let most = u64::MAX;
@@ -16,13 +16,14 @@ impl Limit {
     }
 }
 
-/// Splits `total` so that the last is done as early as can be: each piece of work goes to whom it finishes first at, ties to the
-/// earlier (list scheduling of equal jobs on uniform machines, which is optimal there).
+/// Splits `total` so that the last worker is done as early as possible. Each piece goes to the worker that would
+/// finish it first, ties to the earlier one. This is list scheduling of equal jobs on uniform machines, where it is
+/// optimal.
 pub(crate) fn quotas(total: u64, limits: &[Limit]) -> Vec<u64> {
     let free = |limit: &&Limit| limit.most == u64::MAX;
     let sum: u128 = limits.iter().filter(free).map(|l| u128::from(l.speed)).sum();
     let limited = limits.iter().filter(|l| !free(l)).map(|l| l.most).sum::<u64>();
-    // So many each of them surely gets; few are left to hand out one by one.
+    // Each worker certainly gets this number. The few that are left are handed out one by one.
     let sure = u128::from(total.saturating_sub(limited));
     let floor = |limit: &Limit| match free(&limit) {
         true => (sure * u128::from(limit.speed) / sum) as u64,
@@ -32,7 +33,7 @@ pub(crate) fn quotas(total: u64, limits: &[Limit]) -> Vec<u64> {
     let left = total - quotas.iter().sum::<u64>();
     for _ in 0..left {
         let open = (0..limits.len()).filter(|i| quotas[*i] < limits[*i].most);
-        // At a speed s a share of q takes q / s.
+        // At a speed s, a share of q takes q / s.
         let done = |i: usize, other: usize| u128::from(quotas[i] + 1) * u128::from(limits[other].speed);
         let Some(first) = open.reduce(|best, i| if done(i, best) < done(best, i) { i } else { best }) else {
             break;
@@ -47,7 +48,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// When the last is done, as a fraction.
+    /// The time at which the last worker is done, as a fraction.
     fn makespan(quotas: &[u64], limits: &[Limit]) -> (u64, u64) {
         let spans = quotas.iter().zip(limits).map(|(q, l)| (*q, l.speed));
         spans
@@ -55,7 +56,7 @@ mod tests {
             .unwrap()
     }
 
-    /// The earliest that it can be, by trying all the times at which somebody may be done.
+    /// The earliest possible end, found by trying all times at which a worker may be done.
     fn earliest(total: u64, limits: &[Limit]) -> (u64, u64) {
         let ends = limits.iter().flat_map(|l| (0..=total).map(move |q| (q, l.speed)));
         let enough = |&(q, s): &(u64, u64)| {

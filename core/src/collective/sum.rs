@@ -1,4 +1,4 @@
-//! What a member does to a piece: it decodes the inputs, adds them in the given order, adds its own values, and
+//! Sums a piece at one member: decodes the inputs, adds them in the given order, adds the member's own values, and
 //! encodes.
 
 use crate::numeric::codec::Codec;

@@ -1,7 +1,8 @@
-//! Who works on which positions of the sample stream in the next round: a function of the ledger's head alone.
+//! Allots the positions of the sample stream to the members of the next round: a function of the ledger's head
+//! alone.
 //!
-//! Shares are such that all are done as early as can be. That is what a round waits for; a member that cannot do one
-//! sample in that time gets none: it stands by, still a member and still summing.
+//! Shares are such that all members are done as early as possible, since a round waits for the last. A member that
+//! cannot do one sample in that time gets none and stands by, still a member and still summing.
 
 use crate::base::id::{PeerId, Round};
 use crate::base::quotas::{Limit, quotas};
@@ -11,12 +12,12 @@ use crate::ledger::{Head, Member};
 use crate::run::config::Manifest;
 use std::ops::Range;
 
-/// Who works on which positions in the next round.
+/// The positions of each member in the next round.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Allotment {
     /// One share per member, in ring order.
     pub shares: Vec<Vec<SampleRange>>,
-    /// What all compute together, where the model is split over the members: then nobody has a share of its own.
+    /// In a split run, the batch that all members compute together. Then no member has a share of its own.
     pub batch: Vec<SampleRange>,
 }
 
@@ -39,12 +40,12 @@ impl Allotment {
         (0..self.shares.len()).map(|member| self.len(member)).collect()
     }
 
-    /// Whether there is nothing left to do.
+    /// Whether no samples are left to allot.
     pub fn is_empty(&self) -> bool {
         self.shares.iter().all(Vec::is_empty) && self.batch.is_empty()
     }
 
-    /// Of these shares.
+    /// An allotment of these shares.
     fn of(shares: Vec<Vec<SampleRange>>) -> Self {
         let batch = Vec::new();
         Self { shares, batch }
@@ -52,8 +53,8 @@ impl Allotment {
 }
 
 impl Head {
-    /// The next round's samples. Where exchange and computing overlap they were handed out a round ago, if any were then, and
-    /// who has become a member since has none.
+    /// The samples of the next round. If exchange and compute overlap, they were allotted one round ago, if any
+    /// were, and a member that came since has none.
     pub fn allot(&self, manifest: &Manifest) -> Allotment {
         if self.ahead.is_empty() {
             return self.hand_out(manifest, self.round + 1);
@@ -64,7 +65,7 @@ impl Head {
         Allotment::of(shares)
     }
 
-    /// What members compute while the sums of the next round travel, for the one after it; nothing where that does not
+    /// The samples that members compute while the sums of the next round travel, for the round after. Empty without
     /// overlap.
     pub fn allot_ahead(&self, manifest: &Manifest) -> Allotment {
         if !manifest.overlap || !self.all_train(manifest) {
@@ -80,8 +81,8 @@ impl Head {
         rest.hand_out(manifest, round)
     }
 
-    /// How the share of the member at a place is cut into local steps: as it was when it was handed out, if that was a round
-    /// ago. `None` where members sum gradients.
+    /// The local steps of the share of the member at `place`, as they were when the share was allotted. `None` if
+    /// members sum gradients.
     pub fn cut(&self, allotment: &Allotment, place: usize, manifest: &Manifest) -> Option<Cut> {
         manifest.local.as_ref()?;
         let peer = self.members[place].peer;
@@ -90,7 +91,7 @@ impl Head {
         Some(given.and_then(|given| given.cut).unwrap_or_else(new))
     }
 
-    /// How what all members are given ahead is cut, if all that is handed out now will be counted.
+    /// The local steps of the shares allotted ahead, if all samples allotted now will be counted.
     pub(crate) fn cuts_ahead(
         &self,
         (now, ahead): (&Allotment, &Allotment),
@@ -152,8 +153,8 @@ impl Head {
     }
 }
 
-/// Gives each member ranges up to its quota, in this order. What a member has given back is not for it again, while
-/// others have room; if nobody has, it waits for another round. What is fresh always finds somebody.
+/// Gives each member ranges up to its quota, in this order. A member does not get samples back that it has refused
+/// while others have room; if nobody has, they wait for another round. Fresh samples always find a member.
 fn hand_out(
     taken: Vec<SampleRange>,
     mut quotas: Vec<u64>,
@@ -180,8 +181,8 @@ fn hand_out(
     shares
 }
 
-/// Who has not delivered yet gets one sample to show what it says of itself; who has given shares back rests. Neither
-/// matters where nobody else is there.
+/// The limit of each member. A member that has not delivered yet gets one sample, to prove its claimed speed. A
+/// member that has refused shares rests. Both apply only while other members are there.
 fn limits(members: &[Member], round: Round) -> Vec<Limit> {
     let rests = |member: &Member| member.trials.rests_until > round;
     let proven = members.iter().any(|m| m.trials.delivered && !rests(m));
@@ -212,7 +213,7 @@ mod tests {
         };
         let taken = vec![hole(0, 4, Some(0)), hole(4, 8, None)];
         let shares = hand_out(taken.clone(), vec![5, 3], &[0, 1], name);
-        // The fourth of the first four has to wait: only he who refused it has room.
+        // The fourth of the first four has to wait: only the member that refused it has room.
         assert_eq!(shares, [vec![hole(4, 8, None)], vec![hole(0, 3, Some(0))]]);
         let alone = hand_out(taken.clone(), vec![8, 0], &[0, 1], name);
         assert_eq!(alone, [taken, vec![]]);

@@ -1,12 +1,14 @@
-//! Who stands aside: a member with which the run counts fewer samples a second than without it. A function of the records
-//! alone, so that all members agree without a vote.
+//! Standing aside: a member with which the run counts fewer samples a second than without it leaves for a while. A
+//! function of the records alone, so that all members agree without a vote.
 //!
-//! A round takes as long as its slowest member does. One slow line, or one device that shares a processor with another
-//! member's, may therefore cost a run most of its speed. Nobody can tell beforehand, so each newcomer is tried out:
-//! headers tell how long rounds take, and so how many samples a second are counted before it comes and with it. If its trial
-//! fails it stands aside. Then it is no member: it follows a sponsor, as any newcomer does, and so holds the state and can
-//! take over. After a while it is tried again; each trial that fails doubles the wait, and a trial that costs more is
-//! repeated later, so that all of them together cost little.
+//! A round takes as long as its slowest member. One slow line, or one device that shares a processor with another
+//! member's, may therefore cost a run most of its speed. Nobody can tell beforehand, so each newcomer has a trial.
+//! Headers tell how long rounds take, and so how many samples a second the run counts before the newcomer comes,
+//! and with it.
+//!
+//! A newcomer that fails its trial stands aside. It is not a member then: like any newcomer it follows a sponsor,
+//! so it holds the state and can take over. After a while it has another trial. Each failed trial doubles the wait,
+//! and a costlier trial is repeated later, so that all of them together cost little.
 
 use crate::base::id::{PeerId, Round};
 use crate::run::config::{MAX_PEERS, Manifest};
@@ -14,30 +16,31 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
 
-/// With a newcomer a run must count at least so many hundredths of the samples a second that it counts without it.
+/// With a newcomer, a run must count at least this percentage of the samples a second that it counts without it.
 const LEAST: u128 = 90;
 
-/// Rates that are compared: the median counts.
+/// Rates that are compared. Their median counts.
 const RATES: usize = 5;
 
-/// A rate is measured over at least this long: a single short round says little. A guess.
+/// A rate is measured over at least this long, since a single short round says little. A guess.
 const SPAN_US: u64 = 100_000;
 
-/// Or what was measured for so long is enough, of however few rounds.
+/// A measurement of this length is enough, however few its rounds.
 const LONG_US: u64 = 5_000_000;
 
-/// A trial that has cost so much ends at once, unless some of its rounds were as fast as before: a first one may be slow
-/// since kernels are built. A guess: less than people notice of a run.
+/// A trial that has cost this much ends at once, unless some of its rounds were as fast as before: the first may be
+/// slow because kernels are built. A guess: less than people notice in a run.
 const COST_US: u64 = 2_000_000;
 
-/// Where members choose the number of local steps, a trial has at least so many rounds: they adapt to a slow line.
+/// If members choose the number of local steps, a trial has at least this many rounds, in which they adapt to a
+/// slow line.
 const ADAPTS: u32 = 12;
 
-/// The wait before a second trial is this long, and at least so many times what the first one has cost.
+/// The wait before a second trial is this long, and at least this many times the cost of the first.
 const FIRST_WAIT_US: u64 = 30_000_000;
 const COSTS: u64 = 20;
 
-/// Doublings of the wait, and the longest that it becomes: an hour.
+/// Most doublings of the wait, and its longest: an hour.
 const DOUBLINGS: u8 = 7;
 const LONGEST_WAIT_US: u64 = 3_600_000_000;
 
@@ -50,7 +53,7 @@ pub enum Cause {
     Device,
     /// The others' devices are slower while its own computes: they share a processor.
     Machine,
-    /// It did not get through its trial: the others had to go on without it.
+    /// It did not get through its trial: the others had to continue without it.
     Failed,
     /// Another member was lost during its trial.
     Untried,
@@ -68,7 +71,7 @@ impl fmt::Display for Cause {
     }
 }
 
-/// A peer that stands aside, or that did so and is tried out.
+/// A peer that stands aside, or that did so and now has a trial.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Aside {
     /// Its name.
@@ -79,29 +82,29 @@ pub struct Aside {
     pub without: u64,
     /// ... and with it.
     pub with: u64,
-    /// How long it waits for its next trial, from the round in which it went.
+    /// How long it waits for its next trial, from the round in which it left.
     pub wait_us: u64,
-    /// The round in which it went.
+    /// The round in which it left.
     pub since: Round,
-    /// When it may be tried again, by [`Asides::elapsed_us`].
+    /// When it may have another trial, by [`Asides::elapsed_us`].
     until_us: u64,
     /// Trials that have failed.
     trials: u8,
 }
 
-/// How many samples a second the present members count.
+/// Measures how many samples a second the present members count.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Meter {
-    /// Measured, and not in a rate yet.
+    /// Measured, but not part of a rate yet.
     samples: u64,
     us: u64,
     /// The last rates, in samples per 1,000 seconds.
     rates: Vec<u64>,
-    /// How long was measured.
+    /// Total time of the measurement.
     total_us: u64,
 }
 
-/// Newcomers that are tried out.
+/// A trial of newcomers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Trial {
     newcomers: Vec<PeerId>,
@@ -112,15 +115,15 @@ struct Trial {
     rounds: u32,
     samples: u64,
     us: u64,
-    /// For how much of that the newcomers' devices were at work, and how fast the others' were, summed over the rounds.
+    /// For how much of that time the newcomers' devices computed, and the others' speeds, summed over the rounds.
     at_work_us: u64,
     speeds_with: u64,
 }
 
-/// Who stands aside, and what that follows from.
+/// The peers that stand aside, and the measurements behind that.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Asides {
-    /// How long the run's rounds have taken in all.
+    /// Total time of the run's rounds.
     pub elapsed_us: u64,
     /// Samples of the round whose time the next record tells, if that counts.
     told: Option<u64>,
@@ -147,8 +150,8 @@ impl Meter {
         self.rates.iter().max().copied().unwrap_or(0)
     }
 
-    /// The rate, if at least so many were measured: the median of enough, and else the best, since what is slow at first
-    /// is no measure.
+    /// The rate, if at least `least` were measured: the median of enough rates, and otherwise the best, since the
+    /// first ones may be slow.
     fn rate(&self, least: usize) -> Option<u64> {
         let mut sorted = self.rates.clone();
         sorted.sort_unstable();
@@ -161,13 +164,13 @@ impl Meter {
 }
 
 impl Trial {
-    /// What it has cost so far, in microseconds.
+    /// Its cost so far, in microseconds.
     fn cost_us(&self) -> u64 {
         let usual = u128::from(self.samples) * 1_000_000_000 / u128::from(self.without.max(1));
         u128::from(self.us).saturating_sub(usual).min(u64::MAX.into()) as u64
     }
 
-    /// Whether it has passed or failed, if that is known.
+    /// Whether it has passed or failed, once that is known.
     fn verdict(&self, meter: &Meter, manifest: &Manifest) -> Option<bool> {
         let enough = |with: u64| u128::from(with) * 100 >= u128::from(self.without) * LEAST;
         let adapts = manifest.local.as_ref().is_some_and(|local| local.steps.is_none());
@@ -188,7 +191,7 @@ impl Trial {
     }
 }
 
-/// A member, by what its header says of a round.
+/// A member's header, as far as it concerns time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Said {
     pub peer: PeerId,
@@ -207,16 +210,16 @@ pub(crate) struct Told<'a> {
     pub weight: u64,
     /// Whether it trains, ...
     pub trains: bool,
-    /// ... and the first attempt at it was the last.
+    /// ... and its first attempt succeeded.
     pub at_once: bool,
     /// The members before it.
     pub before: &'a [PeerId],
-    /// The members after it, and whether each is a full one.
+    /// The members after it, and whether each is a full member.
     pub next: &'a [(PeerId, bool)],
 }
 
 impl Told<'_> {
-    /// How long the round before took: the median of what full members say.
+    /// Duration of the round before: the median of what full members say.
     fn round_us(&self) -> Option<u64> {
         let full = self.said.iter().filter(|said| said.is_full);
         let mut told: Vec<u64> = full.map(|said| said.round_us).filter(|us| *us > 0).collect();
@@ -228,7 +231,7 @@ impl Told<'_> {
         self.said.iter().any(|said| said.peer == peer && said.leaving)
     }
 
-    /// How fast some members are together.
+    /// The sum of some members' speeds.
     fn speeds(&self, of: impl Fn(PeerId) -> bool) -> u64 {
         let speeds = self
             .said
@@ -240,24 +243,24 @@ impl Told<'_> {
 }
 
 impl Asides {
-    /// Whether a peer may be let in now: it has to wait while another is tried out, and if it stands aside.
+    /// Whether a peer may be admitted now. It has to wait while another has a trial, and while it stands aside.
     pub(crate) fn admit(&self, peer: PeerId) -> bool {
         let waits = |aside: &Aside| aside.peer == peer && aside.until_us > self.elapsed_us;
         self.trial.is_none() && self.meter.rate(1).is_some() && !self.aside.iter().any(waits)
     }
 
-    /// Those that stand aside since a round.
+    /// The peers that stand aside since a round.
     pub(crate) fn since(&self, round: Round) -> impl Iterator<Item = &Aside> {
         self.aside.iter().filter(move |aside| aside.since == round)
     }
 
-    /// The planted bug of going by one's own clock.
+    /// A planted bug: a member uses its own clock.
     pub(crate) fn mistake(&mut self, own: Duration) {
         self.elapsed_us += own.as_micros() as u64;
     }
 
-    /// Takes a round, and gives those of the next members that stand aside instead. All pass their trial if `keeps`, which is
-    /// a planted bug.
+    /// Applies a round. Returns those of the next members that stand aside instead. With `keeps`, a planted bug,
+    /// all pass their trial.
     pub(crate) fn apply(&mut self, told: &Told<'_>, manifest: &Manifest, keeps: bool) -> Vec<PeerId> {
         let counts = told.trains && told.at_once;
         let samples = std::mem::replace(&mut self.told, counts.then_some(told.weight));
@@ -287,7 +290,7 @@ impl Asides {
         }
         let has_stood = |peer: &PeerId| self.aside.iter().any(|aside| aside.peer == *peer);
         if !lost.iter().all(has_stood) {
-            // The run is another without them.
+            // Without them the run has another rate.
             let soon_us = self.elapsed_us.saturating_add(FIRST_WAIT_US);
             let waits = self.aside.iter_mut();
             waits.for_each(|aside| aside.until_us = aside.until_us.min(soon_us));
@@ -323,7 +326,7 @@ impl Asides {
         }
     }
 
-    /// A trial is over. Gives those that fail it, if the others can train.
+    /// Ends a trial. Returns the members that fail it, if the others can train.
     fn end(
         &mut self,
         trial: &Trial,
@@ -341,7 +344,7 @@ impl Asides {
                 .retain(|aside| !(is_new(&aside.peer) && is_in(&aside.peer)));
             return Vec::new();
         }
-        // Some may have said that they leave.
+        // Some may have announced that they leave.
         let stays = told.next.iter().map(|(m, _)| *m);
         let failed: Vec<PeerId> = stays.filter(is_new).collect();
         self.put_aside(trial, &failed, cause, told.round);
@@ -404,7 +407,7 @@ mod tests {
         PeerId([n; 32])
     }
 
-    /// A run by what it tells of rounds of 100 samples.
+    /// A run, described by rounds of 100 samples.
     struct Run {
         asides: Asides,
         manifest: Manifest,
@@ -424,7 +427,7 @@ mod tests {
             }
         }
 
-        /// A round of which each says how long the one before has taken. Those that it puts aside.
+        /// A round in which each member says how long the one before has taken. Returns those that stand aside.
         fn round(&mut self, us: impl Fn(u8) -> u64, next: &[u8]) -> Vec<u8> {
             self.round += 1;
             let said = |n: &u8| Said {
@@ -457,7 +460,7 @@ mod tests {
             aside.iter().map(|peer| peer.0[0]).collect()
         }
 
-        /// Rounds that take so long, as many as are needed until one may be let in, or none may for long.
+        /// Runs rounds of this length until one may be admitted, or none may for long. Returns how many.
         fn until_admitted(&mut self, n: u8, us: u64) -> u64 {
             let (begin, members): (_, Vec<u8>) =
                 (self.asides.elapsed_us, self.members.iter().copied().collect());
@@ -467,7 +470,8 @@ mod tests {
             self.asides.elapsed_us - begin
         }
 
-        /// Lets one in with which rounds take so long. How many rounds its trial takes, and whether it fails.
+        /// Admits a newcomer with which rounds take this long. Returns the rounds of its trial, and whether it
+        /// fails.
         fn trial(&mut self, n: u8, us: u64) -> (u32, bool) {
             let mut members: Vec<u8> = self.members.iter().copied().collect();
             members.push(n);

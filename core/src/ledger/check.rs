@@ -1,7 +1,8 @@
-//! What honest members agree on, and nothing else: whether a record can follow a head, and whether a head can be one.
+//! The rules that honest members agree on: whether a record can follow a head, and whether a head is possible at
+//! all.
 //!
-//! Whoever takes a record checks it first: before a commit, from a member that told of it, as a follower, out of a file.
-//! All members hold the same headers, so all of them refuse the same, and know whose header it is.
+//! A peer checks each record before it applies it: before a commit, from a member that reports one, as a follower,
+//! from a file. All members hold the same headers, so all refuse the same records and know whose header is wrong.
 
 use crate::access::invitation::{Revocation, Role, Root};
 use crate::access::signature::{Attempt, Scheme, Signed};
@@ -16,20 +17,21 @@ use crate::run::config::{MAX_PEERS, Manifest, Settings};
 use crate::run::parts::{PartSet, Parts};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Fastest speed that a header may tell, in samples per 1,000 seconds: a guess, far above any device.
+/// Fastest speed that a header may claim, in samples per 1,000 seconds. A guess, far above any device.
 pub const MAX_SPEED: u64 = 1_000_000_000_000_000;
 
-/// Rounds for which "ready" holds: a few times what a newcomer may be behind. Who is gone since then is not named again
-/// by whoever has kept what it said.
+/// Rounds for which "ready" is valid: a few times the allowed lag of a newcomer. So a sponsor that has kept the
+/// statement cannot name a peer that has left since.
 pub const READY_ROUNDS: Round = 4 * Settings::LAG;
 
-/// Longest computing and longest exchange that a header may tell, in microseconds: twelve days. Keeps the arithmetic of deadlines from overflow.
+/// Longest compute and exchange time that a header may claim, in microseconds: twelve days. Keeps deadlines from
+/// overflow.
 pub const MAX_COMPUTE_US: u64 = 1 << 40;
 
-/// Most rounds of a run: a guess, far above any. Keeps the arithmetic of rounds from overflow.
+/// Most rounds of a run. A guess, far above any run; keeps arithmetic from overflow.
 pub const MAX_ROUND: Round = 1 << 48;
 
-/// Why a record cannot follow a head. Nothing was changed.
+/// Why a record cannot follow a head. The head has not changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
     /// It is not of the round after the head's.
@@ -40,69 +42,69 @@ pub enum RecordError {
         /// The record's.
         record: Round,
     },
-    /// Nobody contributed.
+    /// It has no headers.
     #[error("it has no contributors")]
     Empty,
-    /// Nobody of those who count took part: contributors alone keep no run.
+    /// No full member took part. Contributors alone cannot carry on a run.
     #[error("it has no contributor that is a full member")]
     NoMember,
-    /// A first attempt is one of all members, and one of them is missing.
+    /// It is a first attempt without the headers of all members.
     #[error("a member is missing in its first attempt")]
     Missing,
     /// A header is wrong.
     #[error("the header of {peer} {fault}")]
     Header {
-        /// Whose.
+        /// Its author.
         peer: PeerId,
-        /// What is wrong.
+        /// The fault.
         fault: Fault,
     },
 }
 
-/// What is wrong with a header.
+/// Why a header is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// Its author is no member.
-    #[error("is not a member's")]
+    /// Its author is not a member.
+    #[error("is not of a member")]
     NotAMember,
-    /// It stands at another place than its author in the ring, or for the second time.
+    /// It is not at its author's place in the ring, or occurs twice.
     #[error("is not in ring order")]
     Order,
     /// Its author has not signed it, or not for this attempt.
     #[error("is not signed by its author")]
     Signature,
-    /// It counts more samples than its author was given.
+    /// It counts more samples than its author's share has.
     #[error("counts {counted} samples of a share of {share}")]
     Samples {
-        /// How many it counts.
+        /// The samples that it counts.
         counted: u32,
-        /// How many were given.
+        /// The samples of the share.
         share: u64,
     },
-    /// It counts samples in a round of fewer members than the run trains with.
+    /// It counts samples in a round with fewer members than the run needs to train.
     #[error("counts samples in a round of too few members")]
     TooFew,
-    /// Its loss is not finite, or there is one without samples.
-    #[error("has a loss that cannot be")]
+    /// Its loss is not finite, or not zero although it counts no samples.
+    #[error("has an impossible loss")]
     Loss,
     /// Its speed is 0 or above [`MAX_SPEED`].
-    #[error("has a speed that cannot be")]
+    #[error("has an impossible speed")]
     Speed,
-    /// Its computing or its exchange took longer than [`MAX_COMPUTE_US`].
-    #[error("has a time that cannot be")]
+    /// Its compute or exchange time is longer than [`MAX_COMPUTE_US`].
+    #[error("has an impossible time")]
     Time,
-    /// It was made from another state than most.
-    #[error("is of another state than the majority's")]
+    /// Its author's state differs from the majority's.
+    #[error("starts from another state than the majority")]
     Digest,
-    /// It names a contributor as a newcomer, one newcomer twice, one that has not signed that it is ready or shows no ticket
-    /// that lets it in, or something else that a newcomer cannot be; or its author may name nobody.
-    #[error("names a newcomer that cannot be one")]
+    /// It names an impossible newcomer: a contributor, the same one twice, one without a signature or a valid
+    /// ticket. Or its author may not name any.
+    #[error("names an impossible newcomer")]
     Ready,
-    /// It names a newcomer whose ticket has expired.
-    #[error("names a newcomer whose ticket has expired")]
+    /// It names a newcomer with an expired ticket.
+    #[error("names a newcomer with an expired ticket")]
     Expired,
-    /// It tells of a ticket taken back that no issuer has taken back.
-    #[error("tells of a revocation that no issuer has signed")]
+    /// It revokes a ticket without the signature of an issuer.
+    #[error("has a revocation that no issuer has signed")]
     Revocation,
     /// It names a newcomer too soon after one that did not come.
     #[error("names a newcomer too soon after one that did not come")]
@@ -110,65 +112,65 @@ pub enum Fault {
     /// It names a newcomer that stands aside, or while another is tried out.
     #[error("names a newcomer that has to stand aside")]
     Aside,
-    /// It keeps parts of the moments that its author cannot have.
-    #[error("keeps parts of the moments that its author cannot have")]
+    /// It claims parts of the moments that its author cannot have.
+    #[error("claims parts of the moments that its author cannot have")]
     Keeps,
-    /// Its author's moments of some part are not those of most that keep it.
-    #[error("is of other moments than most keep")]
+    /// Its author's moments of some part differ from those of most keepers.
+    #[error("has other moments than most keepers")]
     Moments,
 }
 
 impl Fault {
-    /// Whether it says that its author's state is not the others'.
+    /// Whether it means that the author's state differs from the others'.
     pub(crate) fn is_of_state(self) -> bool {
         matches!(self, Self::Digest | Self::Moments)
     }
 }
 
-/// Why a head cannot be a ledger's. Nothing was changed.
+/// Why a head cannot occur in any ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HeadError {
-    /// There are too many members, or one of them twice.
+    /// Its members are too many, or one occurs twice.
     #[error("it has too many members, or one of them twice")]
     Members,
     /// It has more rounds than [`MAX_ROUND`].
-    #[error("it has more rounds than can be")]
+    #[error("it has too many rounds")]
     Round,
-    /// What it says of newcomers cannot be.
-    #[error("what it says of newcomers cannot be")]
+    /// Its admissions are impossible.
+    #[error("its newcomers are impossible")]
     Admissions,
-    /// What it says of tickets cannot be.
-    #[error("what it says of tickets cannot be")]
+    /// Its tickets are impossible.
+    #[error("its tickets are impossible")]
     Tickets,
-    /// What it says of keepers cannot be.
-    #[error("what it says of who keeps parts of the moments cannot be")]
+    /// Its keepers are impossible.
+    #[error("its keepers of moments are impossible")]
     Keepers,
-    /// What it says of rounds that members have saved cannot be.
-    #[error("what it says of rounds that members have saved cannot be")]
+    /// Its saved rounds are impossible.
+    #[error("its saved rounds are impossible")]
     Points,
-    /// What it says of members that were lost cannot be.
-    #[error("what it says of members that were lost cannot be")]
+    /// Its lost members are impossible.
+    #[error("its lost members are impossible")]
     Forks,
     /// What it says of peers that stand aside cannot be.
-    #[error("what it says of peers that stand aside cannot be")]
+    #[error("its peers that stand aside are impossible")]
     Asides,
-    /// It does not exchange as the run wants it.
-    #[error("it does not exchange as the run wants it")]
+    /// Its pace contradicts the manifest.
+    #[error("its exchange settings contradict the manifest")]
     Pace,
-    /// Whom it says to go to another span cannot be, or not to that.
-    #[error("whom it says to go to another span cannot be, or not to that")]
+    /// It moves a member to a span that does not exist, or a member that does not exist.
+    #[error("it moves an unknown member, or one to an unknown span")]
     Shifts,
-    /// Its holes do not lie below its cursor, one after the other.
-    #[error("it has holes that do not lie below its cursor")]
+    /// Its holes do not lie below its cursor, in order.
+    #[error("its holes are not below its cursor, in order")]
     Holes,
-    /// What is counted, given up and in holes is not what was handed out, or more than there is.
+    /// Samples that are counted, given up and in holes do not add up to those allotted, or exceed the run's target.
     #[error("its samples do not add up")]
     Sums,
 }
 
 impl Head {
-    /// The state's digest that most full members started from; among equals, that of the earliest in ring order. None if no
-    /// full member has contributed.
+    /// The state digest that most full members started from; on a tie, that of the first in ring order. `None` if
+    /// no full member contributed.
     pub fn majority(&self, record: &Record) -> Option<Digest> {
         let full = record.headers.iter().filter(|h| self.is_full(h.peer));
         let digests: Vec<Digest> = full.map(|h| h.digest).collect();
@@ -183,17 +185,17 @@ impl Head {
         self.admissions.may_name(peer, round, full, takes_part)
     }
 
-    /// Whether a member may name nobody in the next round because such as it has named did not come.
+    /// Whether a member may not name newcomers in the next round because some that it named did not come.
     pub(crate) fn bars_namer(&self, peer: PeerId) -> bool {
         let (round, full) = (self.round + 1, self.full_members());
         self.admissions.is_barred(peer, round, full)
     }
 
-    /// Whether members that stand at this head can have agreed on a record, and have signed for it.
+    /// Checks that the members of this head can have agreed on a record, and have signed for it.
     ///
     /// # Errors
     ///
-    /// The first thing that they cannot have agreed on.
+    /// The first fault found.
     pub fn check(&self, record: &Record, manifest: &Manifest, scheme: Scheme) -> Result<(), RecordError> {
         self.check_said(record, manifest, scheme)?;
         let attempt = self.attempt_of(record);
@@ -208,7 +210,7 @@ impl Head {
         Ok(())
     }
 
-    /// What the headers of a record that follows are signed for.
+    /// The attempt that the headers of a following record are bound to.
     pub fn attempt_of(&self, record: &Record) -> Attempt {
         let members: Vec<PeerId> = record.headers.iter().map(|h| h.peer).collect();
         Attempt {
@@ -217,11 +219,11 @@ impl Head {
         }
     }
 
-    /// Checks a record but for its headers' signatures, which were checked when they came.
+    /// Checks a record except for its signatures, which were checked on arrival.
     ///
     /// # Errors
     ///
-    /// The first thing that they cannot have agreed on.
+    /// The first fault found.
     pub fn check_said(
         &self,
         record: &Record,
@@ -277,7 +279,7 @@ impl Head {
         if record.attempt == 0 && record.headers.len() < self.members.len() {
             return Err(RecordError::Missing);
         }
-        // Last, so that who is refused for it is refused for nothing else.
+        // Checked last, so that a header with this fault has no other.
         let minority = record.headers.iter().find(|h| h.digest != majority);
         let minority = minority.map(|header| (header.peer, Fault::Digest));
         let keeper = || self.differing_keeper(record).map(|peer| (peer, Fault::Moments));
@@ -287,8 +289,7 @@ impl Head {
         }
     }
 
-    /// Where the model is split over the members, the samples whose losses each contributor of a record has: those of its lanes
-    /// of the last span.
+    /// In a split run, the samples whose losses each contributor reports: those of its lanes of the last span.
     fn computed(
         &self,
         record: &Record,
@@ -310,7 +311,7 @@ impl Head {
         Some(computed)
     }
 
-    /// A member that was excluded from this round may be a newcomer again; a contributor is none.
+    /// A member that was excluded from this round may be a newcomer again; a contributor of the round may not.
     fn check_ready(
         &self,
         header: &Header,
@@ -339,11 +340,11 @@ impl Head {
         if sound { Ok(()) } else { Err(Fault::Ready) }
     }
 
-    /// Whether a ledger can stand here.
+    /// Checks that records can have led to this head.
     ///
     /// # Errors
     ///
-    /// The first thing that no records lead to.
+    /// The first fault found.
     pub fn check_itself(&self, manifest: &Manifest) -> Result<(), HeadError> {
         let need = |ok: bool, error| if ok { Ok(()) } else { Err(error) };
         let names: BTreeSet<PeerId> = self.members.iter().map(|m| m.peer).collect();
@@ -408,7 +409,7 @@ impl Head {
     }
 }
 
-/// Who has computed the end of a model counts all of it, or refuses all.
+/// A member that computes the last span counts all of its samples, or refuses the batch.
 fn check_computed(header: &Header, share: u64) -> Result<(), Fault> {
     let counted = header.weight;
     let whole = if header.keeps.refuses { 0 } else { share };
@@ -452,16 +453,16 @@ fn check_revoked(header: &Header, manifest: &Manifest, scheme: Scheme) -> Result
     if sound { Ok(()) } else { Err(Fault::Revocation) }
 }
 
-/// By how much clocks may differ, in seconds: a guess.
+/// Largest allowed difference between clocks, in seconds. A guess.
 const CLOCKS_S: u64 = 300;
 
 impl Record {
-    /// Whether those whom it lets in come in time, by a clock that may differ from others'. Only who commits it first looks:
-    /// what others have committed stands.
+    /// Checks that the newcomers' tickets have not expired, by a clock that may differ from others'. Only a member
+    /// that commits checks this: rounds that others have committed stand.
     ///
     /// # Errors
     ///
-    /// The first header that names one whose ticket has expired.
+    /// The first header that names a newcomer with an expired ticket.
     pub(crate) fn check_expiry(&self, now_s: u64) -> Result<(), RecordError> {
         let at_least_s = now_s.saturating_sub(CLOCKS_S);
         let is_late = |newcomer: &Newcomer| newcomer.admission.chain.has_expired(at_least_s);
@@ -474,14 +475,15 @@ impl Record {
 }
 
 impl Newcomer {
-    /// Whether what it shows lets it be a member, as far as tickets tell that nobody has used or taken back.
+    /// Whether it may become a member, as far as its own ticket shows. Whether the ticket was used or revoked is
+    /// checked elsewhere.
     pub(crate) fn may_enter(&self, root: Root, scheme: Scheme) -> bool {
         self.admission.role() >= Role::Contribute && self.admission.is_of(self.peer(), root, scheme)
     }
 }
 
 impl Signed<Ready> {
-    /// Whether who is named here may become a member after a round: it has said so itself, and not too long ago.
+    /// Whether it may become a member after a round: it must have signed that it is ready, and recently enough.
     pub fn is_good(&self, after: Round, manifest: &Manifest, run: RunId, scheme: Scheme) -> bool {
         let spans = manifest.split.as_ref().map_or(0, |split| split.spans.len());
         (1..=MAX_SPEED).contains(&self.speed)
@@ -491,7 +493,7 @@ impl Signed<Ready> {
     }
 }
 
-/// Whether "ready", said after one round, still holds after another.
+/// Whether "ready", said after one round, is still valid after another.
 pub(crate) fn is_fresh(said: Round, after: Round) -> bool {
     said <= after && after - said <= READY_ROUNDS
 }

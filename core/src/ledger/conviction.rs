@@ -72,7 +72,7 @@ impl Conviction {
         }
     }
 
-    /// The author whom it accuses.
+    /// The accused author.
     pub fn author(&self) -> PeerId {
         match &self.said {
             Contradiction::Headers(headers) => headers[0].peer,
@@ -80,7 +80,7 @@ impl Conviction {
         }
     }
 
-    /// The author whom it convicts, if the proof holds.
+    /// The author, if the proof convicts it.
     pub fn of(&self, scheme: Scheme) -> Option<PeerId> {
         let (author, attempt) = (self.author(), &self.attempt);
         let convicts = match &self.said {

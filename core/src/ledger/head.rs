@@ -1,5 +1,5 @@
-//! Committed rounds: who contributed what, the sample cursor and its holes. Everything here is a
-//! function of the records alone, so that all members derive the same without asking.
+//! Committed rounds: headers, records, and the head that they lead to. All of it is a function of the records
+//! alone, so all members derive the same without asking each other.
 
 mod next;
 
@@ -25,40 +25,43 @@ use serde::{Deserialize, Serialize};
 use std::cell::LazyCell;
 use std::num::NonZeroU16;
 
-/// Version of how headers, records and heads are encoded, for whoever keeps them. Another field is another version.
+/// Version of the encoding of headers, records and heads in files. Every change of the fields needs a new version.
 pub const VERSION: u8 = 15;
 
-/// What one member says of itself in one attempt. Rides along with the chunks, signed.
+/// A member's signed statement about itself in one attempt. It travels with the chunks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Header {
-    /// Who says it.
+    /// Its author.
     pub peer: PeerId,
-    /// How many samples of its share, from the front, are in its contribution.
+    /// Samples in its contribution: the first ones of its share.
     pub weight: u32,
     /// Sum of the losses of those samples.
     pub loss: f32,
-    /// Measured speed in samples per 1,000 seconds: where the model is split, of spans that cost alike (`Split::work`).
+    /// Measured speed in samples per 1,000 seconds. In a split run, in samples of an average span (`Split::work`).
     pub speed: u64,
-    /// How long the contribution took.
+    /// Duration of its contribution, in microseconds.
     pub compute_us: u64,
-    /// How long its last exchange took, from its own contribution to the last piece; 0 if it had none, or it failed at first.
+    /// Duration of its last exchange, from its own contribution to the last piece, in microseconds. 0 if it had
+    /// none, or if the first attempt failed.
     pub exchange_us: u64,
     /// How long the last round took, from one commit to the next; 0 if it took no part in it.
     pub round_us: u64,
-    /// The state before the round.
+    /// Digest of the state before the round.
     pub digest: Digest,
-    /// Whether the contribution was computed while the sums of the round before travelled: from the state before that one.
+    /// Whether the contribution was computed while the sums of the previous round travelled, from the state before
+    /// that round.
     pub ahead: bool,
-    /// Whether what it carries on for itself, moments of local steps and rounding errors, begins at zero with this
-    /// contribution. Only who recomputes contributions asks for it: who says it falsely cannot be followed.
+    /// Whether the values that it carries on for itself, moments of local steps and rounding errors, start from
+    /// zero with this contribution. Only a replay needs this: it cannot follow an author whose statement is false.
     pub anew: bool,
-    /// Newcomers that it sponsors and that have caught up, in the order of their names.
+    /// Newcomers that it sponsors and that have caught up, ordered by name.
     pub ready: Vec<Newcomer>,
-    /// Tickets that were taken back.
+    /// Tickets that were revoked.
     pub revoked: Vec<Revocation>,
-    /// It leaves after this round; or, where members keep parts of the moments, as soon as others keep what it does.
+    /// Whether it leaves after this round. If members keep parts of the moments, it leaves once other members keep
+    /// its parts.
     pub leaving: bool,
-    /// Which parts of the moments it has, where members keep parts.
+    /// The parts of the moments that it has, if members keep parts.
     pub keeps: Keeps,
 }
 
@@ -79,16 +82,16 @@ impl Statement for Header {
     type Bound = Attempt;
 }
 
-/// What a newcomer signs that has caught up and may become a member.
+/// A newcomer's signed statement that it has caught up and may become a member.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ready {
-    /// Its name.
+    /// Its author.
     pub peer: PeerId,
     /// Its speed in samples per 1,000 seconds.
     pub speed: u64,
-    /// The round that it holds.
+    /// The round that it has reached.
     pub round: Round,
-    /// What it has room for, where the model is split over the members.
+    /// How much of a split model it has room for.
     pub room: Room,
 }
 
@@ -97,14 +100,14 @@ impl Statement for Ready {
     type Bound = RunId;
 }
 
-/// A newcomer as its sponsor names it: by what it has signed itself, so that nobody can invent one.
+/// A newcomer as its sponsor names it: with its own signed statement, so that a sponsor cannot invent newcomers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Newcomer {
-    /// What it has signed.
+    /// Its signed statement.
     pub ready: Signed<Ready>,
-    /// What shows its right to come in.
+    /// The proof of its right to take part.
     pub admission: Admission,
-    /// Where it can be dialled: what it says itself, and what its sponsor has seen.
+    /// Where it can be dialled: its own addresses, and those where its sponsor sees it.
     pub contact: Contact,
 }
 
@@ -119,7 +122,7 @@ impl Newcomer {
         size_of::<Self>() + self.contact.bytes() + self.admission.chain.bytes()
     }
 
-    /// As the others will know it.
+    /// The member that it becomes.
     fn member(&self) -> Member {
         Member {
             peer: self.ready.peer,
@@ -140,15 +143,15 @@ impl Newcomer {
 pub struct Member {
     /// Its name.
     pub peer: PeerId,
-    /// What has shown its right to come in.
+    /// The proof of its right to take part.
     pub admission: Admission,
     /// Last measured speed, as in its [`Header`].
     pub speed: u64,
     /// Where it can be dialled.
     pub contact: Contact,
-    /// What its last shares say of it. A newcomer has none.
+    /// The record of its last shares. A newcomer has none.
     pub trials: Trials,
-    /// Which parts of the moments it has, where members keep parts.
+    /// The parts of the moments that it has, if members keep parts.
     pub keeper: Keeper,
 }
 
@@ -178,13 +181,13 @@ impl Member {
     }
 }
 
-/// Who goes on alone from a head.
+/// A peer that continues alone from a head.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Founder {
-    /// As others will know it.
+    /// The peer as others will know it.
     pub member: Member,
-    /// When, in microseconds since some fixed moment. Who goes on twice from one head does so in two lineages: what it
-    /// signs in the one does not contradict what it has signed in the other.
+    /// When it continues, in microseconds since a fixed moment. A peer that continues twice from one head so founds
+    /// two lineages, and its statements in one do not contradict those in the other.
     pub at: u64,
 }
 
@@ -200,7 +203,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// Samples in the round's sum: none if somebody refuses what all have computed together.
+    /// Samples in the round's sum. 0 if a member refuses the batch that all have computed together.
     pub fn weight(&self) -> u64 {
         if self.headers.iter().any(|h| h.keeps.refuses) {
             return 0;
@@ -214,7 +217,7 @@ impl Record {
         (sum / self.weight() as f64) as f32
     }
 
-    /// What it tells of exchanges.
+    /// Its measurements of the exchange.
     fn exchanged(&self) -> Exchanged {
         let took = self.headers.iter().map(|h| h.exchange_us).filter(|us| *us > 0);
         let at_work = self.headers.iter().filter(|h| h.weight > 0);
@@ -227,8 +230,8 @@ impl Record {
         }
     }
 
-    /// The hash over all records with this one, which this attempt has made: over what was said, not how it was signed. An
-    /// author can sign the same more than once, each time in other bytes.
+    /// The hash over all records including this one, which was made in the given attempt. It covers the statements
+    /// but not the signatures: an author can sign the same statement several times, with different bytes.
     pub(crate) fn trail_after(&self, attempt: &Attempt) -> Digest {
         let headers: Vec<&Header> = self.headers.iter().map(|h| &h.content).collect();
         let said = (attempt, headers);
@@ -237,69 +240,71 @@ impl Record {
     }
 }
 
-/// Bytes that a member or a header mostly takes when it is encoded: so much is asked for beforehand.
+/// Usual bytes of an encoded member or header, allocated in advance.
 const PLENTY: usize = 256;
 
-/// A lineage: what its members sign for, and with it how many samples it counts.
+/// The name of a lineage, to which its members bind their signatures. It includes the samples that the lineage
+/// counts.
 pub(crate) fn lineage(trail: &Digest, samples: u64) -> Digest {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&trail.0).update(&samples.to_le_bytes());
     Digest(*hasher.finalize().as_bytes())
 }
 
-/// The end of the ledger: all that the next round depends on.
+/// The end of the ledger: everything that the next round depends on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Head {
-    /// Committed rounds.
+    /// Number of committed rounds.
     pub round: Round,
-    /// Optimizer steps taken (rounds that had samples).
+    /// Number of optimizer steps (rounds with samples).
     pub steps: u64,
-    /// Samples counted, also in rounds that were undone.
+    /// Samples counted, including those of rounds that were undone.
     pub samples: u64,
     /// Samples of rounds that were undone: see [`Head::counted`].
     pub undone: u64,
-    /// Samples given up because the results of two members were not finite.
+    /// Samples given up because two members had results that were not finite.
     pub skipped: u64,
-    /// Next position of the stream that nobody has been given.
+    /// The first position of the stream that was never allotted.
     pub cursor: u64,
-    /// Positions before the cursor that are not counted, in order, but for those that are handed out.
+    /// Positions before the cursor that are neither counted nor allotted, in order.
     pub holes: Vec<SampleRange>,
-    /// What was handed out for the next round before this one was committed: see [`Head::allot_ahead`].
+    /// Shares of the next round that were allotted before this round was committed: see [`Head::allot_ahead`].
     pub ahead: Vec<Given>,
     /// Members of the next round in ring order.
     pub members: Vec<Member>,
-    /// Before the last round.
+    /// The place before the last round.
     pub before: Option<Fork>,
-    /// Where members were lost, in order.
+    /// The places where members were lost, in order.
     pub forks: Vec<Fork>,
-    /// What became of the newcomers that they named.
+    /// The newcomers that members named, and whether they came.
     pub admissions: Admissions,
-    /// What became of tickets.
+    /// Revoked and used tickets.
     pub tickets: Tickets,
-    /// How the next round is done.
+    /// How often and by which topology members exchange.
     pub pace: Pace,
     /// Peers that stand aside, and the trial of newcomers.
     pub asides: Asides,
-    /// Where members keep parts of the moments: those whose moments are zero.
+    /// The parts whose moments are zero, if members keep parts.
     pub untrained: PartSet,
-    /// Likewise: the lineage after the last round that has stepped any, or since which some begin anew.
+    /// The lineage after the last round that stepped any part, or that reset the moments of some, if members keep
+    /// parts.
     pub stepped: Digest,
-    /// Where the model is split: rounds that members have saved, in order, ...
+    /// In a split run: the rounds that members have saved, in order, ...
     pub points: Vec<Point>,
-    /// ... and what they have said of their disks, while what was trained of some parts is with nobody.
+    /// ... and what they have told of their disks, while no member has the trained values of some parts.
     pub offers: Vec<Offer>,
-    /// Likewise: how many steps each span has, at first as the manifest says; ...
+    /// In a split run: how many steps each span has, at first as in the manifest, ...
     pub spans: Vec<NonZeroU16>,
-    /// ... and what of it is to be held otherwise, as rounds are shorter then.
+    /// ... and the moves of members and spans that make rounds shorter.
     pub shifts: Shifts,
     /// Hash over all records.
     pub trail: Digest,
-    /// The lineage: [`lineage`] of the trail and the samples.
+    /// The lineage: the hash [`lineage`] of the trail and the samples.
     pub chain: Digest,
 }
 
 impl Head {
-    /// Before the first round.
+    /// The head before the first round.
     pub fn genesis(manifest: &Manifest, mut founder: Member) -> Self {
         let head = Self::unfounded(manifest);
         if founder.is_full() {
@@ -315,8 +320,8 @@ impl Head {
         }
     }
 
-    /// Before the first round of a run that several peers may found, each by itself: nobody is a member yet. This is where
-    /// their lineages part, and they remember it.
+    /// The head before the first round of a run that several peers may found, each by itself. It has no members
+    /// yet. Here the lineages of the founders part, and the head remembers that.
     pub fn unfounded(manifest: &Manifest) -> Self {
         let mut head = Self {
             round: 0,
@@ -351,8 +356,8 @@ impl Head {
         head
     }
 
-    /// The same head continued by one peer alone: after a restart, or when no member is left.
-    /// A lineage of its own from here on.
+    /// The same head, continued by one peer alone: after a restart, or when no member is left. It begins a lineage
+    /// of its own.
     pub fn continued_by(mut self, founder: Founder) -> Self {
         let mut hasher = blake3::Hasher::new();
         hasher
@@ -361,7 +366,7 @@ impl Head {
             .update(&founder.member.peer.0)
             .update(&founder.at.to_le_bytes());
         self.part(vec![founder.member], |_| false);
-        // Nobody computes it now.
+        // The members that would have computed these shares are gone.
         let given = std::mem::take(&mut self.ahead);
         self.give_back(given.into_iter().flat_map(|given| given.share));
         self.trail = Digest(*hasher.finalize().as_bytes());
@@ -372,8 +377,8 @@ impl Head {
         self
     }
 
-    /// Hash of all of it. The lineage alone is what records lead to; who is handed a head cannot tell from that whether it is
-    /// what they lead to.
+    /// Hash of the whole head. A peer that is handed a head needs this: the lineage names the records only, not
+    /// whether they lead to this head.
     pub(crate) fn hash(&self) -> Digest {
         let bytes = Vec::with_capacity(PLENTY * (1 + self.members.len()));
         Digest::of(&postcard::to_extend(self, bytes).expect("a head has only plain data"))
@@ -394,16 +399,16 @@ impl Head {
         self.members.iter().filter(|m| m.is_full()).map(|m| m.peer)
     }
 
-    /// Takes a record: counts its samples, returns what was not counted to the holes, and derives the next view.
+    /// Applies a record: counts its samples, returns uncounted ones to the holes, and derives the next view.
     ///
-    /// A round of too few contributors to train hands out nothing; it only changes the view. The record must follow
-    /// ([`Head::check`]).
+    /// A round with too few contributors to train allots nothing; it only changes the view. The record must have
+    /// passed [`Head::check`].
     pub fn apply(&mut self, record: &Record, manifest: &Manifest) {
         let made_by = self.attempt_of(record);
         self.apply_of(&made_by, record, manifest, None);
     }
 
-    /// The same, of a record of which it is known which attempt has made it: to find that out takes a hash of the whole head.
+    /// Applies a record whose attempt is known. Finding the attempt would take a hash of the whole head.
     pub(crate) fn apply_of(
         &mut self,
         made_by: &Attempt,
@@ -416,12 +421,12 @@ impl Head {
         let trail = record.trail_after(made_by);
         self.remember(record);
         let now = self.allot(manifest);
-        // What was computed while this round's sums travelled was handed out before.
+        // The samples computed while this round's sums travelled were allotted before.
         let ahead = self.allot_ahead(manifest);
         let cuts = self.cuts_ahead((&now, &ahead), manifest);
         let (shares, batch, ahead) = (now.shares, now.batch, ahead.shares);
         let trains = self.trains_record(manifest, record);
-        // To hash the manifest takes a while, and in most rounds nobody comes and no ticket matters.
+        // Hashing the manifest takes a while, and in most rounds nobody comes and no ticket matters.
         let run = LazyCell::new(|| manifest.run_id());
         let revoked = record.headers.iter().flat_map(|h| &h.revoked);
         revoked.for_each(|revocation| self.tickets.revoke(revocation, *run));
@@ -452,7 +457,7 @@ impl Head {
         }
         let untrained = self.untrained;
         self.settle(record, &mut members, manifest, bug == Some(Bug::DropLastCopy));
-        // What others may have kept of parts that begin anew is of no use here.
+        // Copies of parts whose moments are reset are of no use any more.
         let begins_anew = self.untrained != untrained;
         self.hand_over(ahead.into_iter().zip(cuts), &members);
         self.part(members, |peer| {
@@ -512,9 +517,9 @@ impl Head {
         self.asides.since(round)
     }
 
-    /// These are the members now, and some that were are not. If any was lost that had not said that it leaves, another
-    /// lineage may have begun here, or a round before: whoever commits a round that the others give up finds that out in
-    /// the next.
+    /// Replaces the members. If some were lost without announcing that they leave, another lineage may have begun
+    /// here or one round before, so the places are remembered. A member that commits a round which the others give
+    /// up finds that out in the next round.
     fn part(&mut self, members: Vec<Member>, has_left: impl Fn(PeerId) -> bool) {
         let here = self.place();
         let is_lost = |peer: &PeerId| !has_left(*peer) && members.iter().all(|m| m.peer != *peer);
@@ -527,7 +532,7 @@ impl Head {
         self.members = members;
     }
 
-    /// Where it stands, as a place that lineages may part at.
+    /// This head as a place where lineages may part.
     pub(crate) fn place(&self) -> Fork {
         Fork {
             chain: self.chain,
@@ -537,7 +542,7 @@ impl Head {
         }
     }
 
-    /// The places at which others may have left it, the last first.
+    /// The places at which other lineages may have left this one, the last first.
     pub(crate) fn places(&self) -> impl Iterator<Item = Fork> {
         let here = [Some(self.place()), self.before.clone()];
         here.into_iter().flatten().chain(self.forks.iter().rev().cloned())
@@ -574,7 +579,7 @@ mod tests {
         (head, manifest)
     }
 
-    /// The next round, in which these give nothing and the others all.
+    /// Commits the next round, in which the members in `refuse` give nothing and the others all.
     fn commit(head: &mut Head, manifest: &Manifest, refuse: &[u8]) {
         let allotment = head.allot(manifest);
         let header = |(place, member): (usize, &Member)| Header {
@@ -615,7 +620,7 @@ mod tests {
         assert!(refused.iter().all(|hole| hole.refused_by == Some(peer(1))));
         commit(&mut head, &manifest, &[2]);
         assert_eq!(head.skipped, 4);
-        // What the second was the first to refuse is still open.
+        // The samples that the second was the first to refuse are still open.
         assert!(head.holes.iter().all(|hole| hole.refused_by == Some(peer(2))));
     }
 

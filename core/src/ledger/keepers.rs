@@ -1,11 +1,13 @@
-//! Who keeps which parts of the moments: what headers say of it, what follows for the next round, and who had better take or
-//! drop what. All of it a function of records.
+//! Which members keep which parts of the moments: what headers claim, what follows for the next round, and which
+//! parts members should take or drop. All of it is a function of the records.
 //!
-//! A *keeper* of a part has its moments. Who is *learning* it fetches them, and hears its sums meanwhile. Only full members do
-//! either. What a header says is a fact: suggestions bind nobody, and two that fill one gap cover it twice. Only to drop a part
-//! or to leave is a wish, that is granted when enough others keep what is kept. A part without any keeper stops the run: no
-//! samples are handed out until one comes back that kept it after the last step, or until somebody has waited long enough
-//! and says so; then it begins anew with moments of zero.
+//! A *keeper* of a part has its moments. A *learner* fetches them, and receives the part's sums meanwhile. Only
+//! full members are either. Headers state facts; suggestions bind nobody, and two members that fill one gap only
+//! cover it twice. Dropping a part or leaving is a request: it is granted once enough others keep the parts.
+//!
+//! A part without a keeper stops the run: no samples are allotted until a member comes back that kept the part
+//! after its last step. If a member has waited long enough and says so, the part's moments are reset to zero
+//! instead.
 
 pub mod rest;
 pub mod shift;
@@ -26,12 +28,12 @@ use crate::run::room::Room;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// Whom the sums of a part pass.
+/// The members that the sums of a part pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chain {
-    /// In order.
+    /// Positions of the members, in order.
     pub members: Vec<usize>,
-    /// So many of them, the first ones, have no moments of it yet.
+    /// This many of them, the first ones, still learn the part.
     pub learners: usize,
 }
 
@@ -46,12 +48,13 @@ impl Head {
         manifest.trains(self.members.len()) && self.covers(manifest, |_| true)
     }
 
-    /// Whether each part has a keeper among some members, and each span of a model that is split somebody who holds all of it.
+    /// Whether each part has a keeper among some members and, in a split run, each span a member that holds all of
+    /// it.
     fn covers(&self, manifest: &Manifest, takes_part: impl Fn(PeerId) -> bool) -> bool {
         self.uncovered(manifest, takes_part).is_empty()
     }
 
-    /// The parts without a keeper among some members, and those of spans that none of them holds.
+    /// The parts without a keeper among some members, and all parts of spans that none of them holds.
     pub(crate) fn uncovered(&self, manifest: &Manifest, takes_part: impl Fn(PeerId) -> bool) -> PartSet {
         let lacks = self.lacks(manifest, &takes_part);
         let (Some(split), Some(parts)) = (self.split(manifest), Parts::of(manifest)) else {
@@ -64,7 +67,7 @@ impl Head {
         lacks.or(&all_needed(&spans, open))
     }
 
-    /// Whether a record is of a round that trains.
+    /// Whether a record's round trains.
     pub fn trains_record(&self, manifest: &Manifest, record: &Record) -> bool {
         let takes_part = |peer| record.headers.iter().any(|h| h.peer == peer);
         manifest.trains(record.headers.len()) && self.covers(manifest, takes_part)
@@ -81,11 +84,13 @@ impl Head {
             .without(&keepers.fold(PartSet::default(), |all, m| all.or(&m.keeper.kept)))
     }
 
-    /// Whom the sums of each part pass among these members, as their positions: first those that learn it, then those that keep
-    /// it. Who is first adds up and is sent all contributions, who is last sends the update to all. So the last is the keeper that
-    /// before this part has been the first more often than the last, and of the others the one comes before them that has been the
-    /// first least often. By fours: where these are alike, the last is whom the others pass least on to, so that sums go over all
-    /// links alike. Else they come in ring order from a place that is another for each part.
+    /// For each part, the positions of the members that its sum passes: first the learners, then the keepers. The
+    /// first member receives all contributions and adds them up; the last sends the update to all.
+    ///
+    /// So the last is the keeper that has been first more often than last for earlier parts, compared in fours; on
+    /// a tie, the keeper to which the others have passed least, so that sums use all links alike. Of the other
+    /// keepers, the one that has been first least often comes first. The rest follow in ring order, from a
+    /// different start for each part.
     ///
     /// # Panics
     /// If a part has no keeper among them.
@@ -125,8 +130,7 @@ impl Head {
         parts.iter().map(&mut chain).collect()
     }
 
-    /// Whether what a header says of its author's parts can be: it keeps no others than it has kept or learnt or than nobody
-    /// keeps.
+    /// Checks the parts that a header claims: only parts that its author has kept or learned, or that nobody keeps.
     pub(crate) fn check_keeps(&self, header: &Header, manifest: &Manifest) -> Result<(), Fault> {
         let keeps = &header.keeps;
         let Some(parts) = Parts::of(manifest) else {
@@ -150,7 +154,8 @@ impl Head {
         sound.then_some(()).ok_or(Fault::Keeps)
     }
 
-    /// Whose moments of some part are not those of most that keep it; among equals those of the first in the ring count.
+    /// A keeper whose moments of some part differ from those of most keepers; on a tie, the first in ring order is
+    /// right.
     pub(crate) fn differing_keeper(&self, record: &Record) -> Option<PeerId> {
         let mut digests: BTreeMap<u16, Vec<(u64, PeerId)>> = BTreeMap::new();
         for header in &record.headers {
@@ -167,9 +172,9 @@ impl Head {
         })
     }
 
-    /// Takes what the headers of a record say of parts: whose members keep what from here on, and who leaves.
-    /// `next` are those that go on, as if all goodbyes were granted, and newcomers; `can_stay` says who is none of them for
-    /// its goodbye alone.
+    /// Applies what the headers of a record say of parts: who keeps what from here on, and who leaves. `next` are
+    /// the next members, as if all who leave may go, and newcomers; `can_stay` tells which leavers could stay
+    /// members.
     pub(crate) fn settle(&mut self, record: &Record, next: &mut Vec<Member>, manifest: &Manifest, bug: bool) {
         let (Some(parts), Some(copies)) = (Parts::of(manifest), manifest.copies) else {
             return;
@@ -189,7 +194,7 @@ impl Head {
         let spans = self.split(manifest).map(|split| split.needs(parts));
         let mut left = Left::new(spans, copies.get().into(), rooms);
         rest.iter().for_each(|h| left.add(&h.keeps.keeper()));
-        // Who may not leave yet stays at its place.
+        // A member that may not leave yet stays at its place.
         for header in record.headers.iter().filter(|h| h.leaving) {
             let covered = bug || left.are_enough_without(&header.keeps.keeper());
             let Some(place) = self
@@ -229,8 +234,8 @@ impl Head {
         }
     }
 
-    /// What a member had better learn and drop: each part is to have as many keepers as the run wants, or as there are, and all
-    /// members about as much to keep.
+    /// The parts that a member should learn and drop, so that each part has as many keepers as the run wants, or as
+    /// there are members, and all keep about the same number.
     pub fn suggest(&self, manifest: &Manifest, me: PeerId) -> (PartSet, PartSet) {
         let (Some(parts), Some(copies)) = (Parts::of(manifest), manifest.copies) else {
             return Default::default();
@@ -254,7 +259,7 @@ impl Head {
         };
         let mut drops = PartSet::default();
         for part in parts.iter() {
-            // Who learns it is not done yet, and is no reason to let go of it.
+            // A learner is not done yet, so its copy is no reason to drop the part.
             let keep = |at: &usize| able[*at].keeper.kept.contains(part);
             let mut keepers = (0..able.len()).filter(keep).count();
             while balance.holders(part) > needed {
@@ -269,7 +274,7 @@ impl Head {
             }
         }
         let before = balance.holds[own];
-        // What begins anew must not wait for somebody who may never have come in.
+        // A reset part must not wait for a member that may never come.
         let anew = self.lacks(manifest, |_| true).and(&self.untrained);
         let settled: Vec<usize> = (0..able.len())
             .filter(|at| !able[*at].keeper.kept.is_empty())
@@ -282,20 +287,20 @@ impl Head {
     }
 }
 
-/// What those keep that do not leave, to see whether somebody else may leave or drop something.
+/// Counts the copies of members that stay, to decide whether another may leave or drop a part.
 struct Left {
-    /// How many keep each part ...
+    /// The keepers of each part ...
     keepers: [usize; MOST_PARTS],
-    /// ... and hold each span, where the model is split.
+    /// ... and, in a split run, the holders of each span.
     holders: Vec<usize>,
     /// The parts that each span needs.
     spans: Vec<PartSet>,
-    /// As many are to.
+    /// The wanted number of keepers.
     needed: usize,
 }
 
 impl Left {
-    /// Nobody yet, of members with such room each, where spans of a split model need these parts.
+    /// No members yet. `spans` are the parts of each span of a split model, `rooms` the room of each member.
     fn new(spans: Option<Vec<PartSet>>, copies: usize, rooms: impl Iterator<Item = Room>) -> Self {
         let needed = match &spans {
             Some(spans) => holders(copies, spans.len(), rooms),
@@ -310,13 +315,13 @@ impl Left {
         }
     }
 
-    /// The spans that one holds.
+    /// The spans that a member holds.
     fn held(&self, keeper: &Keeper) -> Vec<usize> {
         let all = 0..self.spans.len();
         all.filter(|span| keeper.holds(*span, &self.spans)).collect()
     }
 
-    /// One more.
+    /// Adds a member that stays.
     fn add(&mut self, keeper: &Keeper) {
         for part in keeper.kept.iter() {
             self.keepers[usize::from(part)] += 1;
@@ -326,14 +331,14 @@ impl Left {
         }
     }
 
-    /// Whether as many keep and hold what one does as are to.
+    /// Whether enough others keep and hold everything that a member does.
     fn are_enough_without(&self, keeper: &Keeper) -> bool {
         let is_held = |span: &usize| self.holders[*span] >= self.needed;
         let is_kept = |part: u16| self.keepers[usize::from(part)] >= self.needed;
         keeper.kept.iter().all(is_kept) && self.held(keeper).iter().all(is_held)
     }
 
-    /// Has one drop a part, if enough others keep it and hold the spans that need it.
+    /// Lets a member drop a part, if enough others keep it and hold the spans that need it.
     fn may_drop(&mut self, keeper: &Keeper, part: u16) -> bool {
         let mut ended = self.held(keeper);
         ended.retain(|span| self.spans[*span].contains(part));
@@ -347,7 +352,7 @@ impl Left {
     }
 }
 
-/// What members hold or will hold, by their places among those that can.
+/// The parts that members hold or will hold, by position among the full members.
 struct Balance {
     holds: Vec<PartSet>,
     parts: Parts,
@@ -358,13 +363,13 @@ impl Balance {
         self.holds.iter().filter(|holds| holds.contains(part)).count()
     }
 
-    /// Who of some holds most, if it holds a part; among equals the first.
+    /// Of some members that hold a part, the one that holds most; on a tie the first.
     fn fullest(&self, of: impl Iterator<Item = usize>, part: u16) -> Option<usize> {
         let holding = of.filter(|at| self.holds[*at].contains(part));
         holding.min_by_key(|at| (Reverse(self.holds[*at].len()), *at))
     }
 
-    /// Has those that hold least take what lacks holders.
+    /// Gives parts with too few holders to the members that hold least.
     fn fill(&mut self, needed: usize) {
         let all: Vec<usize> = (0..self.holds.len()).collect();
         for part in self.parts.iter() {
@@ -372,7 +377,7 @@ impl Balance {
         }
     }
 
-    /// Has those of some that hold least take a part until so many of them hold it.
+    /// Gives a part to those of some members that hold least, until `needed` hold it.
     fn fill_part(&mut self, part: u16, needed: usize, of: &[usize]) {
         for _ in of.iter().filter(|at| self.holds[**at].contains(part)).count()..needed {
             let lacking = of.iter().filter(|at| !self.holds[**at].contains(part));
@@ -383,8 +388,9 @@ impl Balance {
         }
     }
 
-    /// Has those that hold least take parts of those that hold most, until a thirty-second more is the most that anybody has: such
-    /// parts whose other holders they share least with, so that everybody passes sums on to all.
+    /// Moves parts from the members that hold most to those that hold least, until nobody has more than a
+    /// thirty-second above the least. It prefers parts whose other holders share least with the receiver, so that
+    /// all members pass sums to all others.
     fn level(&mut self) {
         for _ in 0..MOST_PARTS * self.holds.len() {
             let len = |at: &usize| self.holds[*at].len();
@@ -410,7 +416,7 @@ impl Balance {
     }
 }
 
-/// What most say; among equals what was said first.
+/// The most frequent value; on a tie, the one that came first.
 pub(crate) fn most(said: impl Iterator<Item = u64> + Clone) -> Option<u64> {
     let votes = |digest: u64| said.clone().filter(|other| *other == digest).count();
     said.clone()

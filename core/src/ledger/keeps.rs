@@ -1,4 +1,4 @@
-//! What headers and the head say of the parts of the moments that each member has.
+//! The claims of headers, and the knowledge of the head, about each member's parts of the moments.
 
 use crate::ledger::saved::{POINTS, Saved};
 use crate::run::parts::{MOST_PARTS, PartSet};

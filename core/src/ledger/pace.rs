@@ -1,9 +1,9 @@
-//! How often and by which way members exchange, where the run leaves that open: a function of what records tell, so that all
-//! members choose the same in the same round.
+//! How often and by which topology members exchange, where the run leaves that open: a function of the records, so
+//! that all members choose the same in the same round.
 //!
-//! Each header tells how long its author's last exchange took. The shortest of a record is what the exchange itself takes:
-//! who was the last to put its contribution in has waited for nobody. A single one says little, so the median of some
-//! counts, and one that took more than one attempt counts as endless.
+//! Each header tells how long its author's last exchange took. The shortest time in a record is that of the
+//! exchange itself, since the last member to contribute has waited for nobody. A single time says little, so the
+//! median of several counts. An exchange that took more than one attempt counts as endless.
 
 use crate::base::id::Round;
 use crate::ledger::cut::LEAD;
@@ -13,46 +13,51 @@ use serde::{Deserialize, Serialize};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-/// Exchanges of which the median counts.
+/// Number of exchanges whose median counts.
 const WINDOW: usize = 5;
 
-/// Rounds from one trial of the other topology to the next, at first and at most.
+/// Rounds between two trials of the other topology, at first and at most.
 const REST: Round = 64;
 const LONGEST_REST: Round = 4096;
 
-/// The other topology must take less than so many hundredths of what the present one takes.
+/// The other topology must take less than this percentage of the present one's time.
 const BETTER: u64 = 95;
 
-/// With local steps a round's computing lasts so many times as long as its exchange, where nothing is computed meanwhile: a
-/// ninth of the time is lost. Fewer exchanges cost small models more than that.
+/// With local steps and without overlap, a round's compute time is this many times its exchange, so a ninth of the
+/// time is lost. Fewer exchanges cost small models more than that.
 const EXCHANGES: u128 = 8;
 
-/// Where exchange and computing overlap, it lasts so many times as long as what is left of the exchange after the first step: a
-/// third of the time is lost. nano comes to a loss of 2.2 after 178 batches with one a round, 202 with two, 221 with four, and
-/// not within 300 with ten to fifteen: what more steps win in time they lose in learning, and samples with it.
+/// With overlap, the compute time is this many times the part of the exchange after the first step, so a third of
+/// the time is lost. More steps win time, but lose more in learning, and samples with it. nano reaches a loss of
+/// 2.2 after this many batches:
+///
+/// | batches a round | 1 | 2 | 4 | 10 to 15 |
+/// |---|---|---|---|---|
+/// | batches | 178 | 202 | 221 | more than 300 |
 const REMAINDERS: u128 = 2;
 
-/// [`REMAINDERS`] of large models, which local steps cost little: with 30 of them 2 % of the loss at 35 million parameters, 0.3 % at
-/// 2.4 billion (Charles et al. 2025, arXiv 2503.09799). A seventh of the time is lost.
+/// [`REMAINDERS`] for large models, for which local steps cost little: 30 of them cost 2 % of the loss at 35
+/// million parameters, 0.3 % at 2.4 billion (Charles et al. 2025, arXiv 2503.09799). A seventh of the time is lost.
 const REMAINDERS_OF_LARGE: u128 = 5;
 
-/// Parameters from which on a model is large.
+/// A model with at least this many parameters is large.
 const LARGE: usize = 20_000_000;
 
-/// Where exchange and computing overlap, local steps only begin to pay at this part of a batch: shorter exchanges cost less
-/// time than local steps cost learning. nano comes to a loss of 2.2 after 179 batches with one a round, 199 with two.
+/// With overlap, local steps begin to pay once an exchange takes this fraction of a batch; for shorter exchanges
+/// they cost more learning than they save time. nano reaches a loss of 2.2 after 179 batches with one a round, 199
+/// with two.
 const SHORT: u128 = 8;
 
-/// An exchange is given this much more than it usually takes, in quarters, to end while something is computed.
+/// Time for an exchange to end during computation, in quarters of its usual time.
 const SLACK: u128 = 5;
 
-/// Rounds running that must ask for other local steps.
+/// Rounds in a row that must ask for other local steps.
 const AGREEING: i8 = 3;
 
-/// A round hands out no more than this part of the run.
+/// A round allots at most this fraction of the run.
 const LARGEST: u64 = 16;
 
-/// What a record tells of exchanges.
+/// A record's measurements of exchanges.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Exchanged {
     /// The round.
@@ -63,21 +68,21 @@ pub(crate) struct Exchanged {
     pub failed: bool,
     /// The shortest exchange of the round before, in microseconds.
     pub us: Option<u64>,
-    /// Samples in 1,000 seconds, of all who computed.
+    /// Samples in 1,000 seconds, over all members that computed.
     pub speed: u128,
 }
 
-/// What has changed, and why. Times are in microseconds.
+/// A change, with the reason. Times are in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Turn {
-    /// Another topology was tried out and takes less.
+    /// A trial has shown that another topology takes less time.
     Topology {
-        /// An exchange with it.
+        /// An exchange with the new topology.
         exchange_us: u64,
-        /// An exchange with the one before; none if that failed again and again.
+        /// An exchange with the old one; `None` if that failed repeatedly.
         before_us: Option<u64>,
     },
-    /// Other local steps.
+    /// Another number of local steps.
     Batches {
         /// An exchange.
         exchange_us: u64,
@@ -86,36 +91,36 @@ pub enum Turn {
     },
 }
 
-/// How the next round is done, and what that rests on.
+/// How the next round exchanges, and the measurements behind that.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pace {
-    /// Who sends to whom.
+    /// The topology.
     pub topology: Topology,
-    /// How many batches it hands out: the local steps of the member with the largest share.
+    /// How many batches a round allots: the local steps of the member with the largest share.
     pub batches: NonZeroU32,
-    /// What the last round has changed for good.
+    /// The lasting change of the last round.
     pub turn: Option<Turn>,
-    /// The topology of the exchange that the next record tells of, if there was one.
+    /// The topology of the exchange that the next record tells, if there was one.
     told: Option<Topology>,
     /// The last exchanges of the present topology, in microseconds.
     measured: Vec<u64>,
-    /// What the other topology took, while this one is tried out against it.
+    /// The time of the other topology, during a trial against it.
     against: Option<u64>,
-    /// When the other one is tried out, and how long the rest after that is.
+    /// When the next trial begins, and how long the rest after it is.
     until: Round,
     rest: Round,
-    /// How many members the last round had.
+    /// Number of members of the last round.
     members: u16,
-    /// Rounds running that would have had more batches, or, below 0, fewer; none before the first choice.
+    /// Rounds in a row that asked for more batches or, below 0, for fewer; `None` before the first choice.
     votes: Option<i8>,
 }
 
 impl Pace {
-    /// What a run begins with.
+    /// The pace of a new run.
     pub fn new(manifest: &Manifest) -> Self {
         let local = manifest.local.as_ref().and_then(|local| local.steps);
         Self {
-            // Where the way is long the other one costs more than this one does where it is short.
+            // On long paths, the ring costs more than the direct topology does on short ones.
             topology: manifest.topology.unwrap_or(Topology::Direct),
             batches: local.unwrap_or(NonZeroU32::MIN),
             turn: None,
@@ -129,12 +134,12 @@ impl Pace {
         }
     }
 
-    /// Samples that the next round hands out.
+    /// Samples that the next round allots.
     pub fn round_samples(&self, manifest: &Manifest) -> u64 {
         u64::from(manifest.batch.get()) * u64::from(self.batches.get())
     }
 
-    /// What an exchange takes with the present topology, in microseconds, once enough were measured.
+    /// Time of an exchange with the present topology, in microseconds, once there are enough measurements.
     pub fn exchange_us(&self) -> Option<u64> {
         let mut sorted = self.measured.clone();
         sorted.sort_unstable();
@@ -142,7 +147,7 @@ impl Pace {
         median.filter(|us| sorted.len() == WINDOW && *us < u64::MAX)
     }
 
-    /// Takes what a committed round tells.
+    /// Applies the measurements of a committed round.
     pub(crate) fn apply(&mut self, round: &Exchanged, manifest: &Manifest) {
         self.turn = None;
         let trains = manifest.trains(round.members);
@@ -167,7 +172,7 @@ impl Pace {
         }
     }
 
-    /// Tries the other topology out now and then, for as many rounds as it takes to measure it, and keeps the faster.
+    /// Tries the other topology now and then, for as many rounds as a measurement takes, and keeps the faster one.
     fn choose_topology(&mut self, round: &Exchanged) {
         let members = round.members as u16;
         if std::mem::replace(&mut self.members, members) != members {
@@ -178,7 +183,7 @@ impl Pace {
         if let Some(there) = self.against.take() {
             self.until = round.round + self.rest;
             self.rest = LONGEST_REST.min(2 * self.rest);
-            // 128 bits, as one that never ended has the largest number.
+            // 128 bits, since an endless exchange has the largest number.
             let is_better = u128::from(here) * 100 < u128::from(there) * u128::from(BETTER);
             match is_better {
                 true => {
@@ -190,7 +195,7 @@ impl Pace {
                 false => self.take_other(),
             }
         } else if members > 2 && (round.round >= self.until || here == u64::MAX) {
-            // Between two members there is only one way.
+            // Between two members both topologies are the same.
             self.against = Some(here);
             self.take_other();
         }
@@ -204,9 +209,9 @@ impl Pace {
         self.measured.clear();
     }
 
-    /// More local steps where exchanges are long beside them, fewer where they are not. At first as many as it takes, by the
-    /// shortest exchange seen, since the first ones over a path are longer than what follows; from then on two fifths at a
-    /// time, once several rounds running would have had more, or fewer.
+    /// Chooses the number of local steps: more if exchanges are long in comparison, fewer if they are not. The
+    /// first choice follows the shortest exchange seen, since the first exchanges over a path are longer than later
+    /// ones. Further changes are by two fifths, once several rounds in a row have asked for more, or for fewer.
     fn choose_batches(&mut self, round: &Exchanged, manifest: &Manifest) {
         let speed = round.speed;
         let exchange = match self.votes {
@@ -226,7 +231,8 @@ impl Pace {
         let here = self.batches.get();
         let batches = match self.votes {
             None => {
-                // The topologies are compared with rounds of one length: what is computed meanwhile makes exchanges longer.
+                // Topologies are compared in rounds of equal length, since overlapped computation makes exchanges
+                // longer.
                 self.until = round.round + WINDOW as Round;
                 wanted
             }
@@ -234,7 +240,7 @@ impl Pace {
                 let (more, fewer) = (longer(here), (here * 5 / 7).max(1));
                 let votes = match wanted {
                     _ if wanted >= more => votes.max(0) + 1,
-                    // Not for one or two tenths: where it lies between two of a few it would change for ever.
+                    // Not for one or two tenths: between two small numbers it would change for ever.
                     _ if here > 1 && (longer(wanted) < here || wanted == 1) => votes.min(0) - 1,
                     _ => 0,
                 };
@@ -256,14 +262,14 @@ impl Pace {
         });
     }
 
-    /// The planted bug of going by one's own clock.
+    /// A planted bug: a member uses its own clock.
     pub(crate) fn mistake(&mut self, own: Duration) {
         if let Some(last) = self.measured.last_mut() {
             *last = own.as_micros() as u64;
         }
     }
 
-    /// Whether a run's ledger can have come to it.
+    /// Whether a run's ledger can have reached it.
     pub(crate) fn is_sound(&self, manifest: &Manifest) -> bool {
         let topology = manifest.topology.is_none_or(|topology| topology == self.topology);
         let batches = match &manifest.local {
@@ -277,8 +283,8 @@ impl Pace {
     }
 }
 
-/// How many batches a round of local steps best has with a model of so many parameters, from how long an exchange takes and how
-/// long all compute for a batch.
+/// The best number of batches in a round of local steps, given the number of parameters, the time of an exchange,
+/// and the time that all take for a batch.
 pub fn local_batches(elements: usize, exchange_us: u128, batch_us: u128, overlap: bool) -> u128 {
     match overlap {
         false => (exchange_us * EXCHANGES).div_ceil(batch_us),
@@ -332,7 +338,7 @@ mod tests {
         head
     }
 
-    /// A round whose predecessor's exchange took so long, and so much longer with each other member.
+    /// A round with this time for the previous exchange, and slightly longer times at each other member.
     fn round(head: &mut Head, manifest: &Manifest, exchange_us: u64, attempt: u32) {
         let allotment = head.allot(manifest);
         let header = |(place, member): (usize, &Member)| Header {
@@ -348,7 +354,7 @@ mod tests {
         assert_eq!(head.check_itself(manifest), Ok(()));
     }
 
-    /// Which topologies so many rounds were done with, where an exchange takes this long with each, or never ends.
+    /// The topologies of this many rounds, if an exchange takes these times, or never ends.
     fn tried(
         manifest: &Manifest,
         members: u8,
@@ -451,7 +457,7 @@ mod tests {
         let mut changes = 0;
         for at in 0..400 {
             let before = head.pace.batches;
-            // Of batches of 120 ms three are as good as four, now the one and now the other.
+            // Of batches of 120 ms, three are as good as four, by turns.
             let us = if at / 9 % 2 == 0 { 230_000 } else { 250_000 };
             round(&mut head, &manifest, us, 0);
             changes += u32::from(head.pace.batches != before);

@@ -1,5 +1,5 @@
-//! What becomes of the positions of the sample stream: handed out, counted, given up, or open again. Who gets which is in
-//! `allot.rs`.
+//! Counts positions of the sample stream: allotted, counted, given up, or open again. `allot.rs` decides who gets
+//! which.
 
 use crate::base::id::PeerId;
 use crate::ledger::cut::{Cut, Given, SampleRange};
@@ -7,7 +7,7 @@ use crate::ledger::{Head, Member, Record};
 use crate::run::config::Manifest;
 
 impl Head {
-    /// All that is before the cursor and not counted, whether handed out by now or not, in order.
+    /// All uncounted positions before the cursor, in order, allotted or not.
     pub fn open(&self) -> Vec<&SampleRange> {
         let given = self.ahead.iter().flat_map(|given| &given.share);
         let mut open: Vec<&SampleRange> = self.holes.iter().chain(given).collect();
@@ -20,7 +20,7 @@ impl Head {
         self.cursor >= manifest.target.get() && self.holes.is_empty() && self.ahead.is_empty()
     }
 
-    /// Counts what a record says of shares, as far as it does; the rest is open again, or given up.
+    /// Counts the samples of each share that the record has. The rest is open again, or given up.
     pub(crate) fn count(&mut self, record: &Record, shares: &[Vec<SampleRange>]) {
         let mut uncounted = Vec::new();
         for (member, share) in self.members.iter().zip(shares) {
@@ -47,8 +47,8 @@ impl Head {
         self.count_step(record);
     }
 
-    /// Counts what all have computed together, where the model is split over the members: all of it, or nothing if somebody
-    /// refuses some. What two refuse one after the other is given up.
+    /// Counts the batch of a split run: all of it, or nothing if a member refuses. A range that two members refuse
+    /// in a row is given up.
     pub(crate) fn count_batch(&mut self, record: &Record, batch: &[SampleRange]) {
         let refused = record.headers.iter().find(|h| h.keeps.refuses).map(|h| h.peer);
         let mut uncounted = Vec::new();
@@ -70,7 +70,7 @@ impl Head {
         self.steps += u64::from(record.weight() > 0);
     }
 
-    /// What was handed out for the next round stays with those who are members then; the rest is open again.
+    /// Keeps the shares allotted for the next round whose owners are still members; the others are open again.
     pub(crate) fn hand_over(
         &mut self,
         ahead: impl Iterator<Item = (Vec<SampleRange>, Option<Cut>)>,
@@ -87,7 +87,7 @@ impl Head {
         self.give_back(lost.into_iter().flat_map(|given| given.share));
     }
 
-    /// These are to be handed out again.
+    /// Opens these ranges again.
     pub(crate) fn give_back(&mut self, open: impl IntoIterator<Item = SampleRange>) {
         self.holes.extend(open);
         self.holes.sort_by_key(|hole| hole.start);
@@ -100,7 +100,7 @@ impl Head {
         });
     }
 
-    /// What was handed out is open no more.
+    /// Removes allotted ranges from the holes.
     pub(crate) fn take_out(&mut self, shares: &[Vec<SampleRange>]) {
         let mut given: Vec<&SampleRange> = shares.iter().flatten().collect();
         given.sort_by_key(|range| range.start);

@@ -1,51 +1,51 @@
-//! What the head says of a split model's spans that are to be held otherwise: a member that goes from one to another, or another
-//! cut. Which had better be is worked out elsewhere.
+//! Planned moves in a split run: a member that goes from one span to another, or a new cut. `keepers/shift.rs`
+//! works out which would help.
 
 use crate::base::id::{PeerId, Round};
 use crate::run::config::Manifest;
 use serde::{Deserialize, Serialize};
 use std::num::NonZeroU16;
 
-/// Something is held otherwise only if that makes the slowest member's work shorter by more than one of so many parts ...
+/// A change must make the slowest member's work shorter by more than this fraction, ...
 pub(crate) const GAIN: u32 = 5;
 
-/// ... if that wins back what it costs within so many rounds; for as many nothing is changed again ...
+/// ... must win back its cost within this many rounds, with as many before the next change, ...
 pub(crate) const ROUNDS: Round = 20;
 
-/// ... and if so many rounds running have asked for it: measured speeds are noisy.
+/// ... and this many rounds in a row must ask for it, since measured speeds are noisy.
 pub(crate) const ASKS: u8 = 3;
 
-/// What is to be held otherwise, since rounds are shorter then.
+/// A planned change of who holds what, which makes rounds shorter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shift {
-    /// How it is to be.
+    /// The change.
     pub goal: Goal,
-    /// By how much shorter the slowest member's work is then, in hundredths.
+    /// How much shorter the slowest member's work becomes, in percent.
     pub shorter: u8,
 }
 
-/// How spans are to be held.
+/// The kinds of change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Goal {
     /// A member goes from one span to another.
     Move(Move),
-    /// The model is cut otherwise.
+    /// The model gets a new cut.
     Cut(Recut),
 }
 
-/// Another cut of a model, in as many spans: those who hold them stay.
+/// A new cut of a model, into the same number of spans with the same holders.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recut {
-    /// How many steps each span has.
+    /// The number of steps of each span.
     pub spans: Vec<NonZeroU16>,
-    /// Who holds which spans, now and then.
+    /// The holders, before and after, with their spans.
     pub holders: Vec<(PeerId, Vec<u16>)>,
-    /// It is in force: what else those have is still to be let go of.
+    /// The cut is in force, but its holders still have to drop the parts of the old one.
     pub in_force: bool,
 }
 
 impl Recut {
-    /// The spans that a member holds and will hold, if it is one of those that did when this was begun.
+    /// The spans of a member, if it was one of the holders when the change began.
     pub(crate) fn of(&self, peer: PeerId) -> Option<&[u16]> {
         let holder = self.holders.iter().find(|(holder, _)| *holder == peer)?;
         Some(&holder.1)
@@ -55,27 +55,27 @@ impl Recut {
 /// A member that goes from one span to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Move {
-    /// Who.
+    /// The member.
     pub peer: PeerId,
-    /// The span that it lets go of.
+    /// The span that it drops.
     pub from: u16,
     /// The span that it takes.
     pub to: u16,
 }
 
-/// What is to be held otherwise, and since when nothing of that kind has changed.
+/// The change under way, if any, and how long the holdings have been stable.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shifts {
-    /// What is on its way.
+    /// The change under way.
     pub under_way: Option<Shift>,
-    /// The round since which it is, or since which the same members hold the same.
+    /// The round in which it began or, without one, since which the holdings have not changed.
     pub since: Round,
-    /// How many rounds running have asked for one.
+    /// Rounds in a row that asked for a change.
     asks: u8,
 }
 
 impl Shifts {
-    /// Nothing is on the way, and nothing is asked to be for a while.
+    /// No change under way, and none wanted for a while.
     pub(crate) fn none(since: Round) -> Self {
         Self {
             since,
@@ -83,7 +83,7 @@ impl Shifts {
         }
     }
 
-    /// Another round has asked for one, or for none.
+    /// Notes the change that another round asks for, if any.
     pub(crate) fn asked(&mut self, shift: Option<Shift>, round: Round) {
         self.asks = if shift.is_some() { self.asks + 1 } else { 0 };
         if self.asks == ASKS {
@@ -94,18 +94,18 @@ impl Shifts {
         }
     }
 
-    /// Another round has come in which the run could not go on: whether it has waited for several running.
+    /// Notes another round in which the run could not continue. Whether there were several in a row.
     pub(crate) fn waited(&mut self) -> bool {
         self.asks += 1;
         self.asks >= ASKS
     }
 
-    /// What has been on its way since this round.
+    /// The change that began in this round, if it is under way.
     pub(crate) fn begun(&self, round: Round) -> Option<&Shift> {
         self.under_way.as_ref().filter(|_| self.since == round)
     }
 
-    /// Who is to go to another span.
+    /// The member that is to go to another span.
     pub(crate) fn next_move(&self) -> Option<Move> {
         match self.under_way.as_ref()?.goal {
             Goal::Move(goes) => Some(goes),
@@ -113,7 +113,7 @@ impl Shifts {
         }
     }
 
-    /// The cut that is to be, or is and has not come to rest.
+    /// The new cut under way, whether or not it is in force.
     pub(crate) fn recut(&self) -> Option<&Recut> {
         match &self.under_way.as_ref()?.goal {
             Goal::Cut(recut) => Some(recut),
@@ -121,7 +121,7 @@ impl Shifts {
         }
     }
 
-    /// Whether a run's ledger can have come to it.
+    /// Whether a run's ledger can have reached it.
     pub(crate) fn is_sound(
         &self,
         round: Round,

@@ -1,34 +1,31 @@
-//! What a lineage knows of tickets: which were taken back, and who has used those that let in only so many. A function of the
-//! records alone, so that all members know the same. What a ticket is, is not known here.
+//! The state of tickets in a lineage: which were revoked, and who has used the limited ones. A function of the
+//! records alone, so that all members agree. It does not know what a ticket is.
 
 use crate::access::invitation::{Admission, Revocation};
 use crate::base::id::{PeerId, RunId, TicketId};
 use serde::{Deserialize, Serialize};
 
-/// Tickets that are remembered as revoked. Those nearest to the run's key are kept, so that nobody can crowd out the word of
-/// those above by revoking what it has made itself.
+/// Most revoked tickets remembered. Those nearest to the run's key are kept, so that nobody can displace others'
+/// revocations by revoking tickets that they made themselves.
 const MAX_REVOKED: usize = 256;
 
-/// Uses of limited tickets that are remembered, in all. While there is no room for more, no limited ticket lets in anybody
-/// new.
+/// Most uses of limited tickets remembered, in all. Once they are full, no limited ticket admits anybody new.
 const MAX_SPENT: usize = 1024;
 
-/// Why somebody is not let in, though what it shows is in order.
+/// Why a peer is not admitted although its proof is valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, thiserror::Error)]
 pub enum Barred {
-    /// Its time is over.
+    /// The ticket has expired.
     #[error("the ticket has expired: ask a member of the run for a new one")]
     Expired,
-    /// It, or one that it was made from, was taken back.
+    /// The ticket, or one that it was made from, was revoked.
     #[error("the ticket was revoked: ask a member of the run for a new one")]
     Revoked,
-    /// As many as it lets in have come by it.
-    #[error(
-        "the ticket is used up, since as many as it lets in have come by it: ask a member of the run for a new one"
-    )]
+    /// The ticket has admitted all peers that it may.
+    #[error("the ticket is used up: ask a member of the run for a new one")]
     UsedUp,
-    /// Who came by it has signed two things that contradict each other.
-    #[error("whoever came by this ticket before has lied to the run: ask a member of the run for another")]
+    /// A peer that came by it has signed two contradicting statements.
+    #[error("a peer that came by this ticket has lied to the run: ask a member of the run for another")]
     Convicted,
     /// A peer of the same name takes part.
     #[error(
@@ -39,21 +36,22 @@ pub enum Barred {
     InUse,
 }
 
-/// What the records say of tickets.
+/// Revoked tickets and uses, as the records tell them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tickets {
-    /// How far from the run's key, and which. In order.
+    /// Distance from the run's key, and name. Sorted.
     revoked: Vec<(u8, TicketId)>,
-    /// Who has come by which limited one. In order.
+    /// Uses of limited tickets. Sorted.
     spent: Vec<(TicketId, PeerId)>,
 }
 
 impl Tickets {
-    /// Whether a peer may come in, as far as the records tell. Who has come before does not use a ticket again.
+    /// Checks that a peer may come in, as far as the records tell. A peer that came before does not use the ticket
+    /// again.
     ///
     /// # Errors
     ///
-    /// Why not.
+    /// Why it may not.
     pub fn check(&self, admission: &Admission, peer: PeerId, run: RunId) -> Result<(), Barred> {
         if self.revokes(admission, run) {
             return Err(Barred::Revoked);
@@ -70,18 +68,18 @@ impl Tickets {
         }
     }
 
-    /// Whether any was taken back.
+    /// Whether any ticket was revoked.
     pub fn has_revoked(&self) -> bool {
         !self.revoked.is_empty()
     }
 
-    /// Whether a ticket that somebody came by was taken back since.
+    /// Whether the ticket of an admission was revoked.
     pub fn revokes(&self, admission: &Admission, run: RunId) -> bool {
         let is_revoked = |id: &TicketId| self.revoked.iter().any(|(_, revoked)| revoked == id);
         self.has_revoked() && admission.chain.ids(run).iter().any(is_revoked)
     }
 
-    /// A ticket was taken back.
+    /// Notes a revocation.
     pub fn revoke(&mut self, revocation: &Revocation, run: RunId) {
         let Some(ticket) = revocation.ticket(run) else {
             return;
@@ -92,13 +90,13 @@ impl Tickets {
         }
     }
 
-    /// Whether a ticket was taken back itself.
+    /// Whether this very revocation is known.
     pub fn knows(&self, revocation: &Revocation, run: RunId) -> bool {
         let ticket = revocation.ticket(run);
         ticket.is_none_or(|ticket| self.revoked.binary_search(&ticket).is_ok())
     }
 
-    /// A peer has come in.
+    /// Notes that a peer has come in.
     pub fn spend(&mut self, admission: &Admission, peer: PeerId, run: RunId) {
         for (id, _) in limited(admission, run) {
             if let Err(place) = self.spent.binary_search(&(id, peer)) {
@@ -118,7 +116,7 @@ impl Tickets {
     }
 }
 
-/// Those tickets of a chain that let in only so many, and how many.
+/// The limited tickets of a chain, and how many peers each admits.
 fn limited(admission: &Admission, run: RunId) -> impl Iterator<Item = (TicketId, u32)> {
     let grants = admission.chain.0.iter().zip(admission.chain.ids(run));
     grants.filter_map(|(grant, id)| Some((id, grant.uses?)))

@@ -1,22 +1,21 @@
 //! Agreement after a failure, without a leader.
 //!
-//! Who waits too long asks all members whether they are there; the silent are suspected. A suspicion is
-//! flooded as a *flush*, which freezes its sender's attempt: what it said ("I have not committed this
-//! round") stays true. Sets of suspects only grow. Whoever holds equal sets from all that it does not
-//! suspect has the decision: the attempt is aborted and tried again without the suspects. A member that
-//! has committed the round never flushes for it; it answers with the commit, so that an abort cannot be
-//! decided against it.
+//! A member that waits too long probes all members, and suspects those that stay silent. It floods a suspicion as a
+//! *flush*, which freezes the sender's attempt: its statement ("I have not committed this round") stays true. Sets
+//! of suspects only grow. A member that has equal sets from all members it does not suspect has the decision: the
+//! attempt is given up and repeated without the suspects. A member that has committed the round never flushes for
+//! it, but answers with the commit, so that nobody can decide against it.
 //!
-//! Without any one of these three rules runs diverge or hang:
+//! Without any one of these three rules, runs diverge or hang:
 //! - a flush or decision that excludes a peer makes it a newcomer, even if it has committed the round;
-//! - who is out says so to those who still take it for a member, which counts as a suspicion;
-//! - a decision or a commit is taken only from a peer that is not suspected.
+//! - a peer that is out tells those that still take it for a member, which counts as a suspicion;
+//! - a decision or a commit is accepted only from a peer that is not suspected.
 //!
-//! One member's word excludes others, so it must not exclude everybody: who would go on with fewer than half of the head's
-//! members is itself the one that is cut off. Those whom it names stay and suspect it; those who see the same as it
-//! does, a partition's smaller side, go on with it.
+//! One member's statement excludes others, but it must not exclude everybody. A member that would continue with
+//! fewer than half of the head's members is itself the one that is cut off. The members that it names stay and
+//! suspect it; members that see the same failures, the smaller side of a partition, continue with it.
 //!
-//! How values are summed is not known here: an attempt ends, or it does not.
+//! This module does not know how values are summed: an attempt ends, or it does not.
 
 mod probing;
 
@@ -40,45 +39,46 @@ use crate::wire::{Message, ViewKey};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Aborted attempts of a round that are remembered: who is further behind hears where this lineage stands.
+/// Most aborted attempts of a round that are remembered. A peer that is further behind is told where this lineage
+/// stands.
 const DECIDED: usize = 64;
 
-/// What follows for the attempt.
+/// The consequence for the attempt.
 #[derive(Debug)]
 pub(crate) enum Verdict {
     /// Nothing yet.
     Wait,
-    /// It is aborted: the next one is of these members.
+    /// It is given up; the next one has these members.
     Retry(Vec<PeerId>),
-    /// The others go on without this peer.
+    /// The others continue without this peer.
     Outcast(Outcast),
-    /// It is committed: somebody may have done so, and all that are left can.
+    /// It is committed: some member may have done so, and all that are left can.
     Commit,
 }
 
-/// What a member says that has stopped the attempt: whom it suspects, what it has signed of that, and whether it had said before
-/// that it can commit.
+/// The statement of a member that has stopped the attempt: its suspects, its signature, and whether it had said
+/// before that it can commit.
 type Heard = (BTreeSet<PeerId>, Signature, bool);
 
-/// A stop of the attempt that has not been decided yet.
+/// A stopped attempt without a decision.
 #[derive(Debug)]
 pub(crate) struct Flush {
     pub suspects: BTreeSet<PeerId>,
-    /// What the others last said, and signed.
+    /// The last statement of each other member.
     heard: BTreeMap<PeerId, Heard>,
     reasons: BTreeMap<PeerId, Reason>,
-    /// When to say it again: a flush may be lost with its link.
+    /// When to repeat the flush, since it may be lost with its link.
     again_at: Time,
-    /// When those who have not said the same are suspected too.
+    /// When members that have not said the same become suspects too.
     until: Time,
 }
 
-/// A commit that another member told of, while its pieces come.
+/// A commit that another member has reported, while its pieces come.
 #[derive(Debug)]
 pub(crate) struct Told {
     pub by: PeerId,
     pub record: Record,
-    /// When it was asked for the missing pieces last.
+    /// When it was last asked for the missing pieces.
     asked_at: Time,
 }
 
@@ -86,10 +86,10 @@ pub(crate) struct Told {
 #[derive(Clone, Copy)]
 pub(crate) struct Work<'a> {
     pub view: &'a View,
-    /// Who works on what.
+    /// The shares of all members.
     pub allotment: &'a Allotment,
     pub reduce: &'a Run,
-    /// Whether this member itself is at work on what others wait for.
+    /// Whether this member itself works on something that others wait for.
     pub at_work: bool,
 }
 
@@ -100,35 +100,35 @@ pub(crate) struct Agreement {
     began: Time,
     /// When this member's values were put into this attempt.
     in_since: Option<Time>,
-    /// Who owes pieces by its own account, and since when none has come from it.
+    /// Members that owe pieces by their own count, and since when none has come from them.
     owed_since: BTreeMap<PeerId, Time>,
     /// When the wait for the next piece becomes long.
     quiet_at: Option<Time>,
-    /// When the exchange, all attempts at it together, has lasted so long that it is to be known who is behind, and how
-    /// long that one may be: who is slow looks to others as if frames were lost.
+    /// When the exchange, over all attempts, has lasted long enough to look for a laggard, and how long one may be
+    /// behind. To others a slow member looks as if frames were lost.
     pace_at: Option<(Time, Duration)>,
     laggards: Laggards,
     probing: Option<Probing>,
-    /// Probes in a row that found everybody well and nobody at work.
+    /// Probes in a row that found all members well and none at work.
     idle_probes: u32,
-    /// Tensors, and pieces of learnt parts, that have come meanwhile: while these are on their way an attempt's wait behind them.
+    /// Tensors and pieces of learned parts that came meanwhile. The attempt's own pieces wait behind them.
     pub beside: u32,
-    /// What all others together had got, by their own account, when they were asked last ...
+    /// How much all others together had received, by their own count, at the last probe ...
     others_got: u64,
-    /// ... and how often it was reason enough to wait that this had become more.
+    /// ... and how often an increase was reason enough to wait.
     waited_for_others: u32,
     flush: Option<Flush>,
     told: Option<Told>,
-    /// Who has told of one in this attempt: by saying it again nobody gets more time.
+    /// Members that have reported a commit in this attempt. Repeating the report gains no time.
     tellers: BTreeSet<PeerId>,
-    /// Aborted attempts of this round, for those who have not heard.
+    /// Aborted attempts of this round, for peers that have not heard.
     decided: Vec<Decided>,
-    /// This member has said that it can commit the attempt, where a model is split.
+    /// In a split run: this member has said that it can commit the attempt.
     held: bool,
 }
 
 impl Agreement {
-    /// About the first attempt at a round that begins now.
+    /// For the first attempt at a round that begins now.
     pub fn new(now: Time) -> Self {
         Self {
             began: now,
@@ -136,7 +136,7 @@ impl Agreement {
         }
     }
 
-    /// About the next attempt at the same round.
+    /// For the next attempt at the same round.
     pub fn next_attempt(&mut self) {
         *self = Self {
             decided: std::mem::take(&mut self.decided),
@@ -151,7 +151,7 @@ impl Agreement {
         self.flush.as_ref().is_some_and(|f| f.suspects.contains(&peer))
     }
 
-    /// Whether a peer is believed what it says of an attempt's end.
+    /// Whether a peer's statement about the end of an attempt is accepted.
     fn trusts(&self, peer: PeerId, shared: &Shared) -> bool {
         !self.suspects(peer) || shared.settings.planted(Bug::TrustSuspects)
     }
@@ -164,7 +164,7 @@ impl Agreement {
         self.told.as_ref()
     }
 
-    /// When this member's values were put into this attempt: what others took in earlier ones is no usual wait.
+    /// When this member's values were put into this attempt. The duration of earlier attempts is no usual wait.
     pub fn in_since(&self) -> Option<Time> {
         self.in_since
     }
@@ -173,7 +173,7 @@ impl Agreement {
         &self.decided
     }
 
-    /// Bytes that others have had it hold.
+    /// Bytes that it holds on behalf of others.
     pub fn bytes(&self) -> usize {
         let names = |set: &BTreeSet<PeerId>| set.len() * size_of::<PeerId>();
         let heard = self
@@ -194,27 +194,27 @@ impl Agreement {
         std::mem::take(&mut self.decided)
     }
 
-    /// The record that another member told of, once its sums are whole.
+    /// The record of a reported commit, once its sums are whole.
     pub fn take_told_if(&mut self, whole: bool) -> Option<Record> {
         self.told.take_if(|_| whole).map(|told| told.record)
     }
 
-    /// Whether this member has stopped the attempt. What it said of it must stay true.
+    /// Whether this member has stopped the attempt. Its statement about it must stay true.
     pub fn is_frozen(&self, shared: &Shared) -> bool {
         self.flush.is_some() && !shared.settings.planted(Bug::FlushDoesNotFreeze)
     }
 
-    /// This member says that it can commit the attempt.
+    /// Notes that this member says that it can commit the attempt.
     pub fn hold(&mut self) {
         self.held = true;
     }
 
-    /// What others compute of the attempt is awaited from now on.
+    /// Starts to wait for what others compute in the attempt.
     pub fn expect(&mut self, shared: &Shared) {
         self.quiet_at = Some(shared.now + shared.detector.quiet());
     }
 
-    /// The attempt's pieces are awaited from now on.
+    /// Starts to wait for the attempt's pieces.
     pub fn watch(&mut self, shared: &Shared) {
         let long = patience(shared.detector.quiet(), shared.now - self.began) / 2;
         self.in_since = Some(shared.now);
@@ -225,20 +225,20 @@ impl Agreement {
     /// A piece came.
     pub fn saw_piece(&mut self, from: PeerId, shared: &Shared) {
         self.owed_since.remove(&from);
-        // While an answer was awaited there was no other deadline.
+        // While it waited for an answer there was no other deadline.
         let waits = self.quiet_at.is_some() || self.probing.is_some();
         self.quiet_at = waits.then(|| shared.now + self.quiet(shared));
         self.probing.take_if(|probing| !probing.paces);
         self.idle_probes = 0;
     }
 
-    /// Something else came that an attempt's pieces wait behind.
+    /// Something else came that the attempt's pieces wait behind.
     pub fn saw_another(&mut self, from: PeerId, shared: &Shared) {
         self.beside += 1;
         self.saw_piece(from, shared);
     }
 
-    /// How long the next piece may be awaited. From one that has told of a commit pieces come only when it has been asked.
+    /// How long to wait for the next piece. A member that reported a commit sends pieces only when it is asked.
     fn quiet(&self, shared: &Shared) -> Duration {
         let quiet = shared.detector.quiet();
         match self.told {
@@ -247,12 +247,12 @@ impl Agreement {
         }
     }
 
-    /// A member's link is gone: asks at once what that means, if anything is awaited.
+    /// A member's link is down. Asks at once what that means, if it waits for anything.
     pub fn hurry(&mut self, now: Time) {
         self.quiet_at = self.quiet_at.map(|_| now);
     }
 
-    /// A record cannot be committed. All members see the same, so all try again without the author of what is wrong.
+    /// A record cannot be committed. All members see the same fault, so all try again without its author.
     pub fn refuse(&mut self, view: &View, error: RecordError, shared: &mut Shared) -> Verdict {
         match error {
             RecordError::Header {
@@ -266,7 +266,7 @@ impl Agreement {
         }
     }
 
-    /// Stops the attempt, with these suspects beside those that there are.
+    /// Stops the attempt, with these suspects in addition to the known ones.
     pub fn suspect(
         &mut self,
         view: &View,
@@ -290,7 +290,7 @@ impl Agreement {
         }
         self.probing = None;
         self.told.take_if(|told| flush.suspects.contains(&told.by));
-        // Who told of a commit and is still trusted is still waited for, and not for ever.
+        // A member that reported a commit and is still trusted is still waited for, but not for ever.
         self.quiet_at = self.quiet_at.filter(|_| self.told.is_some());
         if fresh || flush.suspects.len() > before {
             flush.until = now + answer;
@@ -299,7 +299,7 @@ impl Agreement {
         self.decide_if_agreed(view, shared)
     }
 
-    /// How long an answer of those that are not suspected is awaited.
+    /// How long to wait for answers of members that are not suspected.
     fn answer(&self, view: &View, shared: &Shared) -> Duration {
         shared
             .detector
@@ -349,7 +349,7 @@ impl Agreement {
             return self.merge_flush(view, from, said, shared);
         }
         if theirs.round == view.key.round {
-            // It has decided about this attempt; a flush of one's own brings the decision.
+            // It has decided about this attempt; this member's own flush brings the decision.
             return self.stop(view, shared);
         }
         ask_for_commit(from, view.key, shared);
@@ -405,7 +405,7 @@ impl Agreement {
         Verdict::Wait
     }
 
-    /// The attempt is over: the next is without the suspects.
+    /// Ends the attempt: the next is without the suspects.
     fn abort(
         &mut self,
         view: &View,
@@ -436,7 +436,7 @@ impl Agreement {
         Verdict::Retry(members)
     }
 
-    /// Others have decided, and somebody says so.
+    /// A peer reports a decision of others.
     pub fn on_decision(
         &mut self,
         view: &View,
@@ -449,14 +449,14 @@ impl Agreement {
             return Verdict::Wait;
         }
         let Some(known) = self.known(view, theirs, shared) else {
-            // A member has decided about an attempt that comes after this one: a flush brings the decision about this.
+            // A member has decided about an attempt after this one: a flush brings the decision about this.
             let later = theirs.round == view.key.round && view.is_before(&theirs);
             return match later && view.contains(from) {
                 true => self.stop(view, shared),
                 false => Verdict::Wait,
             };
         };
-        // Who agrees about suspects that it has not named cannot prove it.
+        // A bug that agrees to suspects which it has not named itself cannot prove the decision.
         let trusted = [Bug::KeepSuspectsApart, Bug::TrustDecisions];
         let proven = trusted.into_iter().any(|bug| shared.settings.planted(bug))
             || known.proves(&suspects, &proof, shared.scheme());
@@ -479,7 +479,7 @@ impl Agreement {
         }
     }
 
-    /// An attempt that this peer has been in: this one, or one before it in this round or the last.
+    /// An attempt of this peer: this one, or one before it in this round or the last.
     fn known(&self, view: &View, key: ViewKey, shared: &Shared) -> Option<Known> {
         let chain = shared.head().chain;
         if key == view.key {
@@ -493,7 +493,7 @@ impl Agreement {
         decided.map(|d| d.known(chain)).or_else(of_last)
     }
 
-    /// Another member has committed the round. If it is believed, the pieces that are missing come from it.
+    /// Another member reports that it has committed the round. If it is trusted, it sends the missing pieces.
     pub fn on_committed(
         &mut self,
         view: &View,
@@ -512,7 +512,7 @@ impl Agreement {
         }
         let (now, patience) = (shared.now, shared.detector.answer() / 4);
         if let Some(told) = &mut self.told {
-            // What was asked for is on its way here: of others, it would have to be asked for again.
+            // The pieces are on their way from that member; another would have to be asked for them again.
             let is_due = now - told.asked_at >= patience;
             if is_due && told.by == from {
                 told.asked_at = now;
@@ -540,7 +540,7 @@ impl Agreement {
         Verdict::Wait
     }
 
-    /// What is due.
+    /// Handles deadlines that have passed.
     pub fn on_time(&mut self, work: Work<'_>, shared: &mut Shared) -> Verdict {
         let (view, now) = (work.view, shared.now);
         if let Some(flush) = &mut self.flush {
@@ -571,7 +571,7 @@ impl Agreement {
         }
         if self.quiet_at.is_some_and(|at| at <= now) {
             if let Some(told) = self.told.take() {
-                // Who told of the commit does not deliver.
+                // The member that reported the commit does not deliver.
                 self.quiet_at = None;
                 return self.suspect(view, [told.by].into(), Reason::Silent, shared);
             }
@@ -580,9 +580,9 @@ impl Agreement {
         Verdict::Wait
     }
 
-    /// When [`Agreement::on_time`] has something to do.
+    /// When [`Agreement::on_time`] must be called.
     pub fn wake_at(&self) -> Option<Time> {
-        // Told of a commit, nobody is waited for but who told.
+        // After a reported commit, only the member that reported it is waited for.
         let until = |until| if self.told.is_some() { None } else { Some(until) };
         let flush = self
             .flush
@@ -593,15 +593,15 @@ impl Agreement {
         [flush, probing, pace, self.quiet_at].into_iter().flatten().min()
     }
 
-    /// When to ask who is behind, and how long that one may be, unless something else is asked or decided.
+    /// When to look for laggards, and how long one may be behind, unless another question or decision is under way.
     fn pace_due(&self) -> Option<(Time, Duration)> {
         let idle = self.probing.is_none() && self.flush.is_none() && self.told.is_none();
         self.pace_at.filter(|_| idle)
     }
 
-    /// This peer was stopped for longer than the others wait for an answer: they may have gone on without it.
-    /// Its own deadlines say nothing of the others now. And pieces that waited for it could complete an attempt
-    /// that they have given up, so it asks before it commits, if it has put its values `in`.
+    /// This peer was stopped for longer than others wait for an answer, so they may have continued without it. Its
+    /// own deadlines say nothing about others now. And pieces that waited for it could complete an attempt that the
+    /// others have given up. So it asks before it commits, if its values are `in`.
     pub fn overslept(&mut self, view: &View, in_it: bool, shared: &mut Shared) -> Verdict {
         let until = shared.now + self.answer(view, shared);
         if let Some(probing) = &mut self.probing {
@@ -635,7 +635,7 @@ impl Flush {
             .is_some_and(|(heard, ..)| *heard == self.suspects)
     }
 
-    /// What all whom it leaves in have signed.
+    /// The signatures of all members that the decision leaves in.
     fn proof(&self, view: &View, held: bool, shared: &Shared) -> Vec<(PeerId, Signature)> {
         let suspects: Vec<PeerId> = self.suspects.iter().copied().collect();
         let (attempt, key) = (view.attempt(shared.head()), &shared.settings.key);
@@ -649,8 +649,8 @@ impl Flush {
     }
 }
 
-/// Whether who goes on without these is the one that is cut off: with fewer than half of the head's full members,
-/// whatever attempt it is.
+/// Whether a member that continues without these is the one that is cut off: it has fewer than half of the head's
+/// full members, in whatever attempt.
 pub(crate) fn is_cut_off(view: &View, suspects: &[PeerId], shared: &Shared) -> bool {
     let full = shared.head().members.iter().filter(|m| m.is_full());
     let rest = full
@@ -659,7 +659,7 @@ pub(crate) fn is_cut_off(view: &View, suspects: &[PeerId], shared: &Shared) -> b
     2 * rest.count() < full.count()
 }
 
-/// Asks a member that has left this view's round behind for the commit.
+/// Asks a member that is past this view's round for the commit.
 pub(crate) fn ask_for_commit(peer: PeerId, view: ViewKey, shared: &mut Shared) {
     let missing = Vec::new();
     shared.control(peer, Message::Repair { view, missing });

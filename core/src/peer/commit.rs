@@ -1,4 +1,5 @@
-//! What follows from a committed round: the ledger's head, what others lack of it, who came and went, what was observed.
+//! The consequences of a committed round: updates the ledger's head, tells others, reports who came and went, and
+//! observes waits.
 
 use crate::access::signature::Attempt;
 use crate::base::id::{Digest, PeerId};
@@ -27,9 +28,9 @@ pub(crate) struct CommittedRound<'a> {
     pub head: Digest,
     pub record: Record,
     pub sums: Assembly,
-    /// What owners have signed of them, if they have.
+    /// The owners' seals of the sums, if they sign.
     pub seals: Option<Vec<Seal>>,
-    /// The attempts that were aborted on the way to it.
+    /// The attempts that were given up on the way to it.
     pub decided: Vec<Decided>,
     pub allotment: &'a Allotment,
     pub began: Time,
@@ -40,12 +41,13 @@ pub(crate) struct CommittedRound<'a> {
     pub complete_at: Time,
     /// Whether it only changed the membership.
     pub is_null: bool,
-    /// Whether nobody was told of it and nobody stopped it: then its wait was a usual one.
+    /// Whether it was neither reported nor stopped by anyone: then its wait was a usual one.
     pub healthy: bool,
 }
 
 impl CommittedRound<'_> {
-    /// Takes the round into the ledger's head and tells who needs to know. Why this peer is done, if it is.
+    /// Applies the round to the ledger's head and tells everybody who needs to know. Returns why this peer is done,
+    /// if it is.
     pub fn enter(self, sponsor: &mut Sponsor, shared: &mut Shared) -> Option<Exit> {
         let before = std::mem::replace(&mut shared.began_before, self.began);
         let names: Vec<PeerId> = self.record.headers.iter().map(|h| h.peer).collect();
@@ -98,7 +100,7 @@ impl CommittedRound<'_> {
         tell_changes(&members_before, &self.record, shared);
         let me = shared.me();
         let left = self.record.headers.iter().any(|h| h.leaving && h.peer == me);
-        // Who keeps what others do not keep yet stays for a while.
+        // A peer that keeps parts which others do not keep yet stays for a while.
         let left = left && shared.head().position(me).is_none();
         if let Some(seals) = self.seals {
             let (chain, view) = (before.chain, self.view);
@@ -130,7 +132,7 @@ impl CommittedRound<'_> {
         }
     }
 
-    /// Whose numbers were refused: who had a share and has counted none of it.
+    /// Members whose numbers were refused: they had a share and counted none of it.
     fn refused_by(&self, shared: &Shared) -> Vec<PeerId> {
         let had_share = |peer| {
             let place = shared.head().position(peer);
@@ -141,7 +143,7 @@ impl CommittedRound<'_> {
         refused.map(|h| h.peer).collect()
     }
 
-    /// How long the exchange took, if it went well.
+    /// Duration of the exchange, if it went well.
     fn exchange(&self) -> Duration {
         let in_since = self
             .in_since
@@ -149,7 +151,7 @@ impl CommittedRound<'_> {
         in_since.map_or(Duration::ZERO, |since| self.complete_at - since)
     }
 
-    /// Takes from a round what it tells of usual waits.
+    /// Observes the round's waits.
     fn observe(&self, (began_before, came_in): (Time, bool), work: &[f64], detector: &mut Detector) {
         if let Some(in_since) = self.in_since.filter(|_| self.healthy) {
             detector.saw_reduce(self.complete_at - in_since);
@@ -157,12 +159,13 @@ impl CommittedRound<'_> {
         for (header, work) in self.record.headers.iter().zip(work) {
             let took = Duration::from_micros(header.compute_us);
             let lasted = self.complete_at - if header.ahead { began_before } else { self.began };
-            // What was computed ahead, or in a round that this member has come into late, may have begun before it was there.
-            // Taken for less it would be the first that is known of the other, who would be too slow from there on, for ever.
+            // A share computed ahead, or in a round that this member has joined late, may have begun before this
+            // member was there. Its time must not be cut to the round's: if that were the first observation of its
+            // author, the author would look too slow from then on.
             if (header.ahead || came_in) && took > lasted {
                 continue;
             }
-            // Nobody has computed for longer than the round has lasted here, whatever it says.
+            // Nobody has computed for longer than the round has lasted here, whatever the header claims.
             let took = took.min(lasted);
             let samples = match self.allotment.batch[..] {
                 [] => f64::from(header.weight),
@@ -173,7 +176,7 @@ impl CommittedRound<'_> {
     }
 }
 
-/// Says who came and went in a committed round.
+/// Reports who came and went in a committed round.
 fn tell_changes(before: &[Member], record: &Record, shared: &mut Shared) {
     for peer in std::mem::take(&mut shared.ousted) {
         shared.hang_up(peer);
@@ -181,7 +184,7 @@ fn tell_changes(before: &[Member], record: &Record, shared: &mut Shared) {
     let mut changes = Vec::new();
     let head = &shared.lineage.head;
     for member in before.iter().filter(|m| head.position(m.peer).is_none()) {
-        // Why the others are none any more was told when it was decided.
+        // Why the others ceased to be members was reported with the decision.
         if record.headers.iter().any(|h| h.peer == member.peer) {
             let revoked = head.tickets.revokes(&member.admission, shared.root.run);
             let stands_aside = head

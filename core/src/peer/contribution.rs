@@ -1,4 +1,4 @@
-//! A member's own values for a round: the device makes them, and they are kept for every attempt.
+//! A member's own values for a round: the device computes them, and they are kept for every attempt.
 
 use crate::base::id::{Digest, Round};
 use crate::base::planted::Bug;
@@ -11,11 +11,11 @@ use crate::peer::interface::Event;
 use crate::peer::shared::Shared;
 use std::time::Duration;
 
-/// How long a contribution is held back for a slow newcomer, if that is more than half of the time that it took: well
-/// below what the other members take for a failure.
+/// How long a contribution may be held back for a slow newcomer, if that is more than half of its compute time.
+/// Well below what other members take for a failure.
 const HOLD: Duration = Duration::from_millis(300);
 
-/// A trial of the device is as long as this by what is known of its speed.
+/// A trial of the device should take this long, given its known speed.
 const TRIAL: Duration = Duration::from_secs(2);
 
 /// The bit of a float's sign.
@@ -25,13 +25,13 @@ const SIGN: u32 = 1 << 31;
 enum Values {
     /// The device is at work.
     Computing,
-    /// There, but not handed in yet.
+    /// Computed, but not handed in yet.
     Held { made: Made, since: Time, until: Time },
     /// They wait for a reduce, or are in one; kept for another attempt.
     Ready(Made),
 }
 
-/// One round's values of this member.
+/// This member's values of one round.
 #[derive(Debug)]
 pub(crate) struct Contribution {
     round: Round,
@@ -76,7 +76,7 @@ impl Contribution {
         }
     }
 
-    /// Asks the device for the values, unless it is still at older ones.
+    /// Asks the device for the values, unless it is busy with older ones.
     pub fn ask(&self, allotment: &Allotment, shared: &mut Shared) {
         let Some(place) = shared.head().position(shared.me()) else {
             return;
@@ -101,7 +101,8 @@ impl Contribution {
         shared.out.push_back(output);
     }
 
-    /// Has an idle device take the first steps of the next round while this one's sums travel, if the run wants that.
+    /// Lets an idle device take the first steps of the next round while this one's sums travel, if the run
+    /// overlaps.
     pub fn ask_ahead(&self, shared: &mut Shared) {
         let (round, head) = (self.round + 1, shared.head());
         let done = shared.device.ahead.as_ref();
@@ -124,7 +125,7 @@ impl Contribution {
         if positions.is_empty() {
             return;
         }
-        // They begin where this round's have led.
+        // They begin where this round's ended.
         let cut = head.cuts_ahead((&now, &ahead), &shared.manifest)[place].filter(|_| self.weight() > 0);
         let Some(local) = cut.and_then(|cut| shared.device.local_lead(cut)) else {
             return;
@@ -135,15 +136,16 @@ impl Contribution {
         shared.out.push_back(output);
     }
 
-    /// Tries the device out, if it was idle for long: the share that it does not get it might be able to do by now.
+    /// Tries the device out if it was idle for long: it may be fast enough for a share by now.
     pub fn try_out(&self, shared: &mut Shared) {
         let members = shared.head().members.len();
         let equal = u64::from(shared.manifest.batch.get()) / members as u64;
-        // Where there are fewer samples than members, it is no slowness to have none.
+        // With fewer samples than members, being without a share is no sign of slowness.
         if equal == 0 || !shared.device.may_try(shared.now) || !shared.head().all_train(&shared.manifest) {
             return;
         }
-        // As many as an equal share would have, since devices are faster with more; but no more than it can do soon.
+        // As many samples as in an equal share, since devices are faster with more; but no more than it can do
+        // soon.
         let soon = shared.speed.told().unwrap_or(1) * TRIAL.as_secs() / 1000;
         let count = equal.min(soon).max(1);
         let params = &shared.lineage.state.params;
@@ -154,7 +156,7 @@ impl Contribution {
         shared.out.push_back(output);
     }
 
-    /// A member without a share adds nothing but what rounding took from its sums before.
+    /// Values of a member without a share: only the rounding errors of its earlier sums.
     pub fn make_empty(&mut self, shared: &Shared) {
         let mut gradient = vec![0.0; shared.manifest.layout.len];
         let anew = !shared.feedback.goes_on(shared.head().chain);
@@ -169,7 +171,7 @@ impl Contribution {
         self.hand_in(made, shared.now);
     }
 
-    /// Another attempt may ask for other values. Those that there were, if any.
+    /// Opens the values for another attempt, which may need others. Returns the old ones, if any.
     pub fn reopen(&mut self) -> Option<Vec<f32>> {
         match std::mem::replace(&mut self.values, Values::Computing) {
             Values::Computing => None,
@@ -182,7 +184,7 @@ impl Contribution {
         self.made_at = Some(now);
     }
 
-    /// The device has finished. Gives back what may be handed in: nothing if it was for a round since given up.
+    /// The device is done. Returns values to hand in; `None` if they were for a round since given up.
     pub fn take(
         &self,
         round: Round,
@@ -213,15 +215,15 @@ impl Contribution {
         Some(accept(self.round, given, allotment, shared))
     }
 
-    /// The device was at work for something since given up.
+    /// The device has computed something that was since given up.
     fn no_use(&self, given: Made, allotment: &Allotment, shared: &mut Shared) -> Option<Made> {
         shared.device.give_back(given.gradient);
         self.ask(allotment, shared);
         None
     }
 
-    /// Puts what was taken in, or holds it back for a slow newcomer. To others a member that holds its values back is
-    /// still computing.
+    /// Hands in the values, or holds them back for a slow newcomer. To others, a member that holds its values back
+    /// is still computing.
     pub fn put(&mut self, made: Made, hold: bool, now: Time) {
         if hold {
             let until = now + HOLD.max(made.compute / 2);
@@ -232,7 +234,7 @@ impl Contribution {
         }
     }
 
-    /// Hands in what was held back. How long it was.
+    /// Hands in values that were held back. Returns for how long.
     pub fn release(&mut self, now: Time) -> Option<Duration> {
         match std::mem::replace(&mut self.values, Values::Computing) {
             Values::Held { made, since, .. } => {
@@ -246,7 +248,7 @@ impl Contribution {
         }
     }
 
-    /// The planted bug of adding errors for each attempt.
+    /// A planted bug: errors are added for each attempt.
     pub fn feed_again(&mut self, shared: &Shared) {
         if let Values::Ready(made) = &mut self.values
             && !made.anew
@@ -255,7 +257,7 @@ impl Contribution {
         }
     }
 
-    /// The round is over: its buffer may serve again.
+    /// The round is over: its buffer may be reused.
     pub fn end(&mut self, device: &mut Device) {
         if let Values::Ready(made) = std::mem::replace(&mut self.values, Values::Computing) {
             device.give_back(made.gradient);
@@ -263,7 +265,7 @@ impl Contribution {
     }
 }
 
-/// What the device is asked for a round's share, from the head.
+/// The request to the device for a round's share, from the head.
 fn share(round: Round, ahead: bool, shared: &Shared) -> Asked {
     Asked::Share {
         round,
@@ -278,7 +280,7 @@ fn before(shared: &Shared) -> Option<Digest> {
     shared.head().before.as_ref().map(|fork| fork.chain)
 }
 
-/// What may be handed in of what the device gave for a round.
+/// Turns the device's result into values to hand in.
 fn accept(round: Round, given: Made, allotment: &Allotment, shared: &mut Shared) -> Made {
     let mut made = given;
     if let Some((compute, loss)) = shared.device.take_lead() {
@@ -298,7 +300,7 @@ fn accept(round: Round, given: Made, allotment: &Allotment, shared: &mut Shared)
         made.gradient = vec![0.0; shared.manifest.layout.len].into();
         (made.weight, made.loss) = (0, 0.0);
     }
-    // Moments that are lost take the errors with them: one word tells of both.
+    // Lost moments imply lost errors: the header has one flag for both.
     made.anew = shared.device.from_zero || !shared.feedback.goes_on(shared.head().chain);
     if !made.anew {
         shared.feedback.add_to(made.gradient.to_mut());
@@ -306,14 +308,14 @@ fn accept(round: Round, given: Made, allotment: &Allotment, shared: &mut Shared)
     made
 }
 
-/// Whether what the device gave may enter a sum.
+/// Whether the device's result may enter a sum.
 fn is_usable(given: &Made, elements: usize) -> bool {
     let summable = given.loss.is_finite() && are_summable(&given.gradient);
     given.weight > 0 && given.gradient.len() == elements && summable
 }
 
-/// Whether every element is finite, and so small that the sum of all members' is too ([`Codec::LARGEST`]). Without a branch
-/// per element, so that it goes as fast as memory does.
+/// Whether every element is finite, and small enough that the sum over all members is too ([`Codec::LARGEST`]).
+/// Without a branch per element, at the speed of memory.
 fn are_summable(values: &[f32]) -> bool {
     let largest = Codec::LARGEST.to_bits();
     let block = |values: &[f32]| {

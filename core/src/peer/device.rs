@@ -1,4 +1,4 @@
-//! The device as the protocol sees it: a state to compute from, and a buffer.
+//! The device as the protocol sees it: it computes from a state, in a buffer, one task at a time.
 
 use crate::base::id::{Digest, Round};
 use crate::base::time::Time;
@@ -11,15 +11,15 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::Duration;
 
-/// A device without a share is tried out no more often than this, and is at work for a tenth of the time at most.
+/// Least pause between two trials of a device without a share. It also computes for at most a tenth of the time.
 const PAUSE: Duration = Duration::from_secs(10);
 const SHARE_OF_TIME: u32 = 10;
 
-/// What the device is at work for.
+/// The device's task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asked {
-    /// A round's share, from the state with this digest, at the end of this lineage: of the round after it, or ahead of the
-    /// one after that.
+    /// A round's share, from the state with this digest, at the end of this lineage: for the round after it or,
+    /// ahead, for the one after that.
     Share {
         round: Round,
         chain: Digest,
@@ -28,9 +28,9 @@ pub(crate) enum Asked {
     },
     /// One pass of one microbatch through a span, in the round after this lineage.
     Span { chain: Digest, task: Task },
-    /// To take a span's weights in, before there is anything to compute.
+    /// Loading a span's weights, before there is anything to compute.
     Weights,
-    /// Nothing but to learn its speed.
+    /// A trial, only to learn its speed.
     Trial,
 }
 
@@ -41,64 +41,65 @@ impl Asked {
     }
 }
 
-/// What it gave, with its weight.
+/// A result, with its weight.
 #[derive(Debug, Default)]
 pub(crate) struct Made {
     pub gradient: Vector,
-    /// Samples in it, from the front of the share.
+    /// Samples in it: the first ones of the share.
     pub weight: u32,
     /// Sum of their losses.
     pub loss: f32,
     pub compute: Duration,
-    /// Whether it was made while the sums of the round before travelled.
+    /// Whether it was computed while the sums of the previous round travelled.
     pub ahead: bool,
-    /// Whether nothing that its author carries on for itself is in it: see [`crate::ledger::Header::anew`].
+    /// Whether it has none of the values that its author carries on for itself: see
+    /// [`crate::ledger::Header::anew`].
     pub anew: bool,
 }
 
-/// How long a device has worked for what it was asked.
+/// The duration of a device's last task.
 #[derive(Clone, Copy, Debug)]
 struct Worked {
-    /// When it was last done.
+    /// When the task ended.
     at: Time,
     last: Duration,
-    /// The time before that, if there was one.
+    /// The duration of the task before, if there was one.
     before: Option<Duration>,
 }
 
 impl Worked {
-    /// Until when it rests. A machine that slept while its device was at work has not worked for as long as that: the
-    /// shorter of two times is believed.
+    /// Until when it rests. If the machine slept during a task, the measured time is too long, so the shorter of
+    /// two times counts.
     fn rests_until(self) -> Time {
         let took = self.before.map_or(self.last, |before| before.min(self.last));
         self.at + PAUSE.max(SHARE_OF_TIME * took)
     }
 }
 
-/// The device gets one thing at a time, so that a peer in trouble does not bury it.
+/// The device gets one task at a time, so that a peer in trouble does not overload it.
 #[derive(Debug, Default)]
 pub(crate) struct Device {
     pub asked: Option<Asked>,
-    /// What it has made ahead, until its round begins, and for whom.
+    /// A share computed ahead, until its round begins, with its task.
     pub ahead: Option<(Asked, Made)>,
     worked: Option<Worked>,
-    /// The lineage after which a local optimizer's moments go on: see [`crate::ledger::local`]. None from when they are stepped
-    /// until that counts: a share that is done once more begins at zero.
+    /// The lineage after which a local optimizer's moments continue: see [`crate::ledger::local`]. `None` while
+    /// steps that changed them do not count yet: a share that is repeated starts from zero moments.
     moments_after: Option<Digest>,
-    /// Whether they began at zero with what it was last asked for.
+    /// Whether they started from zero with the last task.
     pub from_zero: bool,
-    /// Whether the first steps of a share that is not asked for yet were asked for.
+    /// Whether the first steps of a share that is still to come were already requested.
     led: bool,
-    /// How long the first steps of the share at work have taken, and the sum of their losses.
+    /// Duration of the first steps of the present share, and the sum of their losses.
     lead: Option<(Duration, f32)>,
-    /// A buffer as long as the parameters that nobody computes in now.
+    /// A free buffer as long as the parameters.
     spare: Vector,
-    /// The spans of which it was given the weights, as they are at the end of this lineage.
+    /// The spans whose weights it has, as of the end of this lineage.
     given: Option<(Digest, BTreeSet<usize>)>,
 }
 
 impl Device {
-    /// Puts it to work on these parameters.
+    /// Gives it a task on these parameters.
     pub fn ask(
         &mut self,
         asked: Asked,
@@ -121,15 +122,15 @@ impl Device {
         }
     }
 
-    /// Whether it is to be given a span's weights as they are at the end of a lineage. It was, from here on.
+    /// Whether it needs a span's weights as of the end of a lineage. From then on it counts as having them.
     pub fn lacks_span(&mut self, chain: Digest, span: usize) -> bool {
         let given = self.given.take_if(|(of, _)| *of == chain);
         let (_, spans) = self.given.insert(given.unwrap_or((chain, BTreeSet::new())));
         spans.insert(span)
     }
 
-    /// What is to be asked of it for a round's share that is cut so, from the end of a lineage: the whole of it, or what is
-    /// left after the first steps, which it may have taken ahead of this lineage's last round.
+    /// The local steps of a round's share, from the end of a lineage: all of them, or those left after the first
+    /// ones, which it may have taken ahead of this lineage's last round.
     pub fn local_round(
         &mut self,
         round: Round,
@@ -151,31 +152,31 @@ impl Device {
         }
     }
 
-    /// What is to be asked of it for the first steps of a share that is cut so, if there are any.
+    /// The first local steps of a share, if it has any.
     pub fn local_lead(&mut self, cut: Cut) -> Option<LocalRound> {
         let lead = LocalRound::lead(cut)?;
         self.led = true;
         Some(lead)
     }
 
-    /// How long the first steps of the share that it is done with have taken, and the sum of their losses, if they were taken
-    /// ahead.
+    /// Duration and losses of the first steps of the finished share, if they were taken ahead.
     pub fn take_lead(&mut self) -> Option<(Duration, f32)> {
         self.lead.take()
     }
 
-    /// The moments that go on after a lineage are to be stepped. Whether there are any.
+    /// Marks the moments that continue after a lineage as being stepped. Whether there are any.
     fn take_moments(&mut self, chain: Digest) -> bool {
         self.moments_after.take() == Some(chain)
     }
 
-    /// A round is committed. Moments go on with the samples that they were stepped for, or if nothing has stepped them.
+    /// A round is committed. The moments continue if the samples that stepped them counted, or if nothing stepped
+    /// them.
     pub fn commit(&mut self, before: Digest, after: Digest, counted: bool) {
         let goes_on = counted || self.moments_after == Some(before);
         self.moments_after = goes_on.then_some(after);
     }
 
-    /// It is done with what it was asked for.
+    /// It has finished its task.
     pub fn done(&mut self, now: Time, took: Duration) -> Option<Asked> {
         self.worked = Some(Worked {
             at: now,
@@ -190,13 +191,13 @@ impl Device {
         self.asked.is_none() && self.worked.is_none_or(|worked| now >= worked.rests_until())
     }
 
-    /// It has finished with what is no longer wanted.
+    /// Takes back the buffer of a task whose result is not needed any more.
     pub fn take_back(&mut self, buffer: Vec<f32>) {
         self.asked = None;
         self.give_back(buffer.into());
     }
 
-    /// What it has made ahead, if it is for this round, from the end of this lineage. Anything else is of no use.
+    /// The share computed ahead, if it is for this round, from the end of this lineage. Any other is of no use.
     fn take_ahead(&mut self, round: Round, chain: Digest) -> Option<Made> {
         let (asked, made) = self.ahead.take()?;
         if asked.is_ahead(round, chain) {
@@ -206,7 +207,7 @@ impl Device {
         None
     }
 
-    /// A buffer that may serve again, once nothing of it is on its way to others.
+    /// Keeps a buffer for reuse, once no frame shares it any more.
     pub fn give_back(&mut self, buffer: Vector) {
         self.spare = buffer;
     }
@@ -227,7 +228,7 @@ mod tests {
         device.done(at(40_000), night);
         assert!(!device.may_try(at(40_009)));
         assert!(device.may_try(at(40_010)));
-        // One that really takes so long works for a tenth of the time.
+        // One that really takes this long works for a tenth of the time.
         device.done(at(80_000), night);
         assert!(!device.may_try(at(120_000)));
     }

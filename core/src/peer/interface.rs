@@ -1,4 +1,5 @@
-//! All that can happen to a peer and all that it asks for: what a driver and a peer say to each other, as two enums.
+//! The interface between a driver and a peer, as two enums: everything that can happen to a peer, and everything
+//! that it asks for.
 
 use crate::access::invitation::Revocation;
 use crate::base::id::{Contact, Digest, PeerId, Round};
@@ -18,129 +19,129 @@ use crate::wire::{Message, ViewKey};
 use std::ops::Range;
 use std::time::Duration;
 
-/// All that can happen to a peer.
+/// Everything that can happen to a peer.
 #[derive(Clone, Debug)]
 pub enum Input {
     /// Time has passed.
     Tick,
-    /// A link to a peer is open, whoever dialled.
+    /// A link to a peer is open, whichever end dialled.
     LinkUp {
         /// The other end.
         peer: PeerId,
         /// Where it can be dialled.
         contact: Contact,
-        /// Its round-trip time, zero if nobody has measured it.
+        /// Its round-trip time; zero if unknown.
         rtt: Duration,
     },
-    /// The link is gone, and with it perhaps frames in both directions.
+    /// A link is down. Frames in both directions may be lost.
     LinkDown {
         /// The other end.
         peer: PeerId,
     },
-    /// A dial that was asked for failed.
+    /// A dial that was asked for has failed.
     DialFailed {
-        /// Who was dialled.
+        /// The peer that was dialled.
         peer: PeerId,
-        /// Why it lets this peer in no more, if that is why.
+        /// Why that peer does not admit this one, if that is the reason.
         barred: Option<Barred>,
     },
     /// A message arrived.
     Message {
-        /// Over whose link.
+        /// The peer at the other end of the link.
         from: PeerId,
-        /// What it says.
+        /// The message.
         message: Message,
     },
-    /// The contribution that [`Output::Compute`] asked for.
+    /// The contribution for [`Output::Compute`].
     Contribution {
-        /// The round it is for.
+        /// Its round.
         round: Round,
         /// Sum of gradients. If it is not finite, or `weight` is 0, none of its samples counts.
         gradient: Vec<f32>,
-        /// Samples in the sum, from the front of the share.
+        /// Samples in the sum: the first ones of the share.
         weight: u32,
         /// Sum of their losses.
         loss: f32,
-        /// How long it took.
+        /// The compute time.
         compute: Duration,
     },
-    /// What [`Output::Span`] asked for.
+    /// The result for [`Output::Span`].
     Span(Box<SpanDone>),
-    /// This is what this peer has on its disk, where a model is split over the members: it can be asked for by
-    /// [`Output::Restore`].
+    /// In a split run, the parts on this peer's disk. [`Output::Restore`] may ask for them.
     Saved(Vec<Saved>),
-    /// What [`Output::Restore`] has asked for; nothing if it cannot be read.
+    /// The result for [`Output::Restore`].
     Restored {
-        /// What it was asked for by.
+        /// The lineage in the request.
         stepped: Digest,
-        /// The parts.
+        /// The parts; `None` if they cannot be read.
         kept: Option<Box<Moments>>,
     },
-    /// The device has been tried out: this many samples per 1,000 seconds.
+    /// A trial has measured the device's speed.
     Warm {
-        /// Speed.
+        /// Samples per 1,000 seconds.
         speed: u64,
     },
-    /// What this machine's line carries, as far as that has shown.
+    /// The measured rate of this machine's line.
     Line {
         /// Bytes per second.
         bytes_per_s: u64,
     },
-    /// A ticket is taken back: said with the next header of this peer, if it is a member or as soon as it is one.
+    /// Revoke a ticket. A member announces that with its next header, another peer once it is a member.
     Revoke(Box<Revocation>),
     /// Finish the round in work, tell the others, and exit.
     Leave,
 }
 
-/// All that a peer asks of its driver.
+/// Everything that a peer asks of its driver.
 #[derive(Clone, Debug)]
 pub enum Output {
     /// Send a message over the link to a peer.
     Send {
         /// The other end.
         to: PeerId,
-        /// Which stream: each keeps its order, control overtakes bulk.
+        /// The stream. Each keeps its order; control overtakes bulk.
         lane: Lane,
-        /// What to send.
+        /// The message.
         message: Message,
     },
     /// Open a link.
     Dial {
-        /// To whom.
+        /// The peer.
         peer: PeerId,
-        /// Where.
+        /// Its addresses.
         contact: Contact,
     },
-    /// Close the link to a peer, and each that it opens again.
+    /// Close the link to a peer, and every link that it opens again.
     HangUp {
         /// The other end.
         peer: PeerId,
     },
-    /// Make a contribution: replace the parameters in this buffer by the sum of gradients over the
-    /// samples at these stream positions and give it back as [`Input::Contribution`]. One is asked for at a
-    /// time, the next only after this one has been given.
+    /// Compute a contribution: replace the parameters in this buffer by the sum of gradients over the samples at
+    /// these stream positions, and return it as [`Input::Contribution`]. The peer asks for one at a time; the next
+    /// follows only after this one was returned.
     Compute {
         /// The round.
         round: Round,
-        /// Positions in the stream of shuffled epochs, in the order in which they count.
+        /// Positions in the stream of shuffled epochs, in the order in which samples count.
         positions: Vec<Range<u64>>,
         /// The parameters.
         buffer: Vec<f32>,
-        /// How to go about it, where the contribution is to be the way that local steps have led
-        /// ([`way`](crate::ledger::local::way)), not a sum of gradients.
+        /// The local steps to take, if the contribution is a parameter delta ([`way`](crate::ledger::local::way))
+        /// instead of a sum of gradients.
         local: Option<LocalRound>,
     },
-    /// Compute a microbatch of a span, where the model is split over the members. One is asked for at a time, the next only
-    /// after this one has been given back as [`Input::Span`].
+    /// Compute a microbatch of a span, in a split run. The peer asks for one at a time; the next follows only after
+    /// this one was returned as [`Input::Span`].
     Span(Box<SpanWork>),
-    /// Read what [`Input::Saved`] has told of, of this lineage, and give it back as [`Input::Restored`].
+    /// Read the parts of this lineage, which [`Input::Saved`] has announced, and return them as
+    /// [`Input::Restored`].
     Restore {
-        /// The lineage after the round that has stepped it last.
+        /// The lineage after the round that stepped them last.
         stepped: Digest,
     },
-    /// Something happened that the world may want to know.
+    /// Something happened that users may want to know.
     Event(Event),
-    /// This peer is done. No output follows; close links once what was sent has left.
+    /// This peer is done. No output follows. Close links once all frames have left.
     Exit(Exit),
 }
 
@@ -153,54 +154,54 @@ impl From<LinkOutput> for Output {
     }
 }
 
-/// What the world may want to know. The state, head and digest of the peer are those after the event.
+/// An event that users may want to know. When it is emitted, the peer's state, head and digest are those after it.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// A round was committed by this member, or by the one that it watches.
+    /// This member, or the one that it watches, has committed a round.
     Committed(Box<Commit>),
-    /// Someone became or ceased to be a member.
+    /// A peer became or ceased to be a member.
     Member {
-        /// Who.
+        /// The peer.
         peer: PeerId,
-        /// What changed.
+        /// The change.
         change: Change,
-        /// Why.
+        /// The reason.
         reason: Reason,
     },
-    /// Somebody is cut off for good: it has said two things at once, or said something in another's name.
+    /// A peer is cut off for good, because it contradicted itself or forged another's statement.
     Outlawed {
-        /// Who.
+        /// The peer.
         peer: PeerId,
         /// Whether there is a proof for others.
         proven: bool,
     },
-    /// A keeper has let out an update that the sum does not give which this peer has passed on to it: the weights are what it
-    /// has made of them, for all.
+    /// A keeper has published an update that does not follow from the sum that this peer has passed to it. All
+    /// members have applied the update.
     FalseUpdate {
-        /// Who.
+        /// The keeper.
         peer: PeerId,
-        /// Of which part.
+        /// The part.
         part: u16,
     },
-    /// The state is on its way.
+    /// The state is being fetched.
     Syncing {
-        /// Bytes held.
+        /// Bytes fetched.
         bytes: u64,
         /// Bytes of the whole state.
         total: u64,
         /// The sponsor's round.
         round: Round,
     },
-    /// This peer holds the state of the head, and from here on is a member, or one that watches.
+    /// This peer holds the state of the head and is a member from here on, or watches one.
     Entered,
-    /// Nobody that can be reached is a member: this peer goes on alone from the state that it holds.
+    /// No reachable peer is a member, so this peer continues alone from its own state.
     Continued {
-        /// The lineage that it goes on from: its own, or that of members whom it followed and has lost.
+        /// The lineage that it continues: its own, or that of members that it followed and has lost.
         from: Digest,
     },
-    /// This peer ceased to be a member and joins again.
+    /// This peer ceased to be a member, and joins again.
     Outcast {
-        /// Why.
+        /// The reason.
         reason: OutcastReason,
     },
     /// The lineage that this peer takes for its own from here on does not count what its former one has counted since the two
@@ -219,24 +220,25 @@ pub enum Event {
         /// The round.
         round: Round,
     },
-    /// The run goes on in another way.
+    /// The run changes how often or by which topology members exchange.
     Pace(Turn),
     /// The run is slower with a member, which stands aside from here on.
     Aside(Aside),
-    /// Where the model is split: a member goes from one span to another, or spans have other steps from some round on.
+    /// In a split run: a member goes from one span to another, or spans get other steps from some round on.
     Shift(Shift),
-    /// The run waits for members that keep these parts of the moments: after so long they begin anew with moments of zero.
+    /// The run waits for members that keep these parts of the moments.
     Lacking {
         /// Numbers of the parts.
         parts: Vec<u16>,
-        /// From when they were first missed on.
+        /// How long the run waits, from when they were first missed, before it resets them to zero.
         wait: Duration,
     },
-    /// What was trained of some parts was with nobody, and the run goes on from an older round of which all parts are there.
+    /// No member had the trained values of some parts, so the run continues from an older round of which all parts
+    /// exist.
     WentBack {
         /// The last round ...
         from: Round,
-        /// ... and that from which it goes on.
+        /// ... and the round from which it continues.
         to: Round,
         /// Samples that are computed again.
         samples: u64,
@@ -281,13 +283,13 @@ pub enum Exit {
     Finished,
     /// It was asked to leave.
     Left,
-    /// In two rounds running no member had a finite contribution.
+    /// No member had a finite contribution in two rounds in a row.
     NotFinite,
-    /// Those that can be reached do not let it in.
+    /// No reachable peer admits it.
     Barred(Barred),
-    /// No full member was there for long, and this peer may not go on alone.
+    /// No full member was there for long, and this peer may not continue alone.
     NoMember,
-    /// Nobody that can be reached holds the run's state, nor waits to get it from somebody who does. What is left of it is in
-    /// checkpoints.
+    /// No reachable peer holds the run's state, or waits to get it from one that does. Only checkpoints are left of
+    /// it.
     Lost,
 }

@@ -1,8 +1,9 @@
-//! The participant as a driver sees it: inputs in, outputs out, nothing else.
+//! The state machine of a participant: inputs in, outputs out, nothing else.
 //!
 //! Call [`Peer::handle`] for everything that happens, then [`Peer::poll`] until it returns `None`, and
-//! [`Peer::handle`] with [`Input::Tick`] no later than [`Peer::wake_at`]. A peer is in one of three phases, each with a
-//! file of its own: `newcomer.rs`, `member.rs`, `lingering.rs`. They only ask for what comes next; it is done here.
+//! [`Peer::handle`] with [`Input::Tick`] no later than [`Peer::wake_at`]. A peer is in one of three phases, each in
+//! a file of its own: `newcomer.rs`, `member.rs`, `lingering.rs`. A phase only returns what comes next; this module
+//! carries it out.
 
 mod unwrapping;
 
@@ -36,7 +37,7 @@ pub(crate) enum Phase {
     Gone,
 }
 
-/// A participant. See the module's documentation for the order of calls.
+/// A participant of a run. See the module's documentation for the order of calls.
 pub struct Peer {
     pub(crate) shared: Shared,
     pub(crate) phase: Phase,
@@ -47,20 +48,20 @@ impl Peer {
     pub fn found(manifest: Arc<Manifest>, settings: Settings, mut state: State, now: Time) -> Self {
         let head = Head::genesis(&manifest, ledger::Member::founder(&settings, &manifest));
         state.kept.initial = settings.initial.clone();
-        // It keeps all until others come, or as much of a model that is split as it has room for.
+        // It keeps all parts until others come or, of a split model, as many as it has room for.
         state.kept.begin(&manifest, &head.members[0].keeper.kept);
         let mut peer = Self::new(manifest, settings, state, head, now);
         peer.go(Next::Round(Sponsor::default()));
         peer
     }
 
-    /// Goes on with a run from a checkpoint, as its only member so far. Who is no full member waits for one; and where
-    /// nobody was a member yet ([`Head::unfounded`]), whoever finds none founds the run.
+    /// Continues a run from a checkpoint, as its only member so far. A peer that is not a full member waits for
+    /// one. If the head has no members ([`Head::unfounded`]) and this peer finds none, it founds the run.
     pub fn resume(manifest: Arc<Manifest>, settings: Settings, state: State, head: Head, now: Time) -> Self {
         let others = head.members.clone();
         let mut peer = Self::new(manifest, settings, state, head, now);
         for member in others {
-            // They may go on too: whoever has counted less joins the other again.
+            // They may continue too; the one that has counted less joins the other again.
             peer.know(member.peer, &member.contact);
         }
         let shared = &mut peer.shared;
@@ -93,12 +94,13 @@ impl Peer {
         peer
     }
 
-    /// Tells where another peer of the run may be found: if the one that it joins through is gone, any other will do.
+    /// Tells it where another peer of the run may be found. If the one that it joins through is gone, any other
+    /// will do.
     pub fn know(&mut self, peer: PeerId, contact: &Contact) {
         self.shared.links.want(peer, contact, self.shared.now);
     }
 
-    /// Whom this peer knows, and where they can be dialled: a driver keeps that for a restart.
+    /// The peers that it knows, and where they can be dialled. A driver keeps these for a restart.
     #[cfg(feature = "sim")]
     pub(crate) fn acquaintances(&self) -> Vec<(PeerId, Contact)> {
         self.shared.links.acquaintances(MAX_PEERS)
@@ -112,7 +114,7 @@ impl Peer {
         }
     }
 
-    /// Takes an input. Time never goes back.
+    /// Handles an input. Time never goes back.
     pub fn handle(&mut self, input: Input, now: Time) {
         let due = self.wake_at().filter(|_| !self.is_applying());
         let shared = &mut self.shared;
@@ -141,7 +143,7 @@ impl Peer {
         self.on_time();
     }
 
-    /// What an input means in any phase, and then in this one.
+    /// Handles an input: first what it means in every phase, then what it means in the present one.
     fn take(&mut self, input: Input) {
         let shared = &mut self.shared;
         match &input {
@@ -220,7 +222,7 @@ impl Peer {
         self.go(next);
     }
 
-    /// The message that is for this peer, and its author, if that has the right to say it now.
+    /// The message for this peer and its author, if that has the right to send it now.
     fn admit(&mut self, from: PeerId, message: Message) -> Option<(PeerId, Message)> {
         if !self.may_say(from, true, &message) {
             return None;
@@ -230,7 +232,7 @@ impl Peer {
         (!wrapped || self.may_say(author, author == from, &message)).then_some((author, message))
     }
 
-    /// Whether a peer has the right to say this now, over a link of its own or not.
+    /// Whether a peer has the right to send this now, over a link of its own or not.
     fn may_say(&mut self, peer: PeerId, linked: bool, message: &Message) -> bool {
         let column = match &self.phase {
             Phase::Newcomer(_) => Column::Newcomer,
@@ -240,7 +242,7 @@ impl Peer {
         };
         let (kind, view) = Kind::of(message);
         let able = rights::who(kind, self.when(view), column);
-        // What a role costs to find out is paid only where it matters.
+        // Roles are only computed where they matter.
         let may = able.meets(Roles::ANYBODY) || able.meets(self.roles(peer, linked));
         if !may {
             self.shared.refused.count(kind);
@@ -248,7 +250,7 @@ impl Peer {
         may
     }
 
-    /// How an attempt stands to where this peer is.
+    /// How an attempt relates to this peer's.
     fn when(&self, view: Option<ViewKey>) -> When {
         match (view, &self.phase) {
             (None, _) => When::Always,
@@ -257,7 +259,7 @@ impl Peer {
         }
     }
 
-    /// What another peer is to this one.
+    /// The roles of another peer.
     fn roles(&self, peer: PeerId, linked: bool) -> Roles {
         let here = match &self.phase {
             Phase::Newcomer(newcomer) => Roles::SPONSOR.when(newcomer.has_asked(peer)),
@@ -284,7 +286,7 @@ impl Peer {
         self.go(next);
     }
 
-    /// Changes the phase, as often as one asks for another.
+    /// Changes the phase, as often as a phase asks for another.
     pub(crate) fn go(&mut self, mut next: Next) {
         loop {
             next = match next {
@@ -376,12 +378,12 @@ impl Peer {
         }
     }
 
-    /// The next thing to do, until there is none.
+    /// The next thing to do; `None` if there is none.
     pub fn poll(&mut self) -> Option<Output> {
         self.shared.out.pop_front()
     }
 
-    /// When [`Input::Tick`] is due, if nothing else happens before.
+    /// When [`Input::Tick`] is due, unless something else happens before.
     pub fn wake_at(&self) -> Option<Time> {
         let own = match &self.phase {
             Phase::Newcomer(newcomer) => Some(newcomer.wake_at(&self.shared)),
@@ -393,17 +395,17 @@ impl Peer {
         [self.shared.links.wake_at(), own].into_iter().flatten().min()
     }
 
-    /// Whether a round is being applied: let the network have its turn, then feed [`Input::Tick`].
+    /// Whether a round is being applied. Let the network have its turn, then pass in [`Input::Tick`].
     pub fn is_applying(&self) -> bool {
         matches!(&self.phase, Phase::Member(member) if member.is_applying())
     }
 
-    /// The state after the last committed round (of a newcomer: as far as it has come).
+    /// The state after the last committed round. A newcomer's may be incomplete.
     pub fn state(&self) -> &State {
         &self.shared.lineage.state
     }
 
-    /// How it went on alone, if it has and as it did so last.
+    /// How it last continued alone, if it has.
     pub fn founder(&self) -> Option<&Founder> {
         self.shared.lineage.founder.as_ref()
     }
@@ -432,7 +434,7 @@ impl Peer {
         self.shared.me()
     }
 
-    /// What it decides for itself.
+    /// This peer's own settings.
     pub fn settings(&self) -> &Settings {
         &self.shared.settings
     }
@@ -447,7 +449,7 @@ impl Peer {
         matches!(self.phase, Phase::Member(_))
     }
 
-    /// The attempt that this peer is a member of, and all its members in ring order.
+    /// The attempt that this peer takes part in, and all its members in ring order.
     pub fn view(&self) -> Option<(ViewKey, &[PeerId])> {
         match &self.phase {
             Phase::Member(member) => Some((member.view.key, &member.view.members)),
@@ -455,14 +457,15 @@ impl Peer {
         }
     }
 
-    /// What was dropped because its sender had no right to say it, then and there. Honest peers too say things too
-    /// late: a few are no sign of anything.
+    /// Messages that were dropped because their sender had no right to send them at that moment. Honest peers too
+    /// send some too late, so a few mean nothing.
     pub fn refused(&self) -> &Refused {
         &self.shared.refused
     }
 
-    /// Bytes that others have had this peer hold, beside the state: pieces that wait for something, what is finished of a
-    /// round, what is remembered of them. Whatever they say, it is a few vectors and a few hundred KiB (see `wire/`).
+    /// Bytes that this peer holds on behalf of others, besides the state: waiting and finished pieces, and what it
+    /// remembers of them. The bound is a few vectors and a few hundred KiB, whatever others send (see
+    /// `wire/message.rs`).
     pub fn buffered_bytes(&self) -> usize {
         let here = match &self.phase {
             Phase::Member(m) => m.reduce.bytes() + m.agreement.bytes() + m.sponsor.bytes() + m.tensor_bytes(),
@@ -485,13 +488,13 @@ impl Peer {
         matches!(&self.phase, Phase::Newcomer(newcomer) if newcomer.is_following())
     }
 
-    /// Has this peer alone make a mistake from here on.
+    /// Lets this peer alone make a mistake from here on.
     #[cfg(feature = "sim")]
     pub fn plant(&mut self, bug: crate::base::planted::Bug) {
         self.shared.settings.bug = Some(bug);
     }
 
-    /// Damages one bit of the state, as failing memory would.
+    /// Flips one bit of the state, as failing memory would.
     #[cfg(feature = "sim")]
     pub fn flip_bit(&mut self, element: usize, bit: u32) {
         if let Some(value) = self.shared.lineage.state.params.get_mut(element) {
@@ -499,8 +502,8 @@ impl Peer {
         }
     }
 
-    /// Damages one bit of the moments that go with an element, or of its weight where it is kept with them. Whether this peer
-    /// keeps them.
+    /// Flips one bit of an element's moments, or of its weight if that is kept with them. Whether this peer keeps
+    /// them.
     #[cfg(feature = "sim")]
     pub fn flip_kept(&mut self, element: usize, bit: u32) -> bool {
         let shared = &mut self.shared;

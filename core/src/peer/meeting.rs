@@ -1,13 +1,14 @@
-//! Where lineages meet: which of two stands.
+//! Which of two lineages stands when they meet.
 //!
-//! Compared is how many of the members of old, from before the two parted, have gone which way, as they have signed it: less
-//! than half as many yield to the others. Contributors do not count. Between sides that are nearer to each other samples decide. Who was no member
-//! then counts for neither side, since names are free; only where none of the members of old is left, all count. What one
-//! peer says by mouth alone is one voice, its own.
+//! The comparison counts the members from before the two parted, and where each went by its own signature. A side
+//! with less than half as many as the other yields. Contributors do not count. If the sides are closer, the samples
+//! decide. Peers that were not members then count for neither side, since new names are free; all count only if no
+//! old member is left. An unproven statement counts as one voice, that of the peer that makes it.
 //!
-//! Both sides must come to the same verdict, or they pass each other by. So where they parted is the last place that both
-//! remember, whoever is there today. After a storm of failures they do not always remember one: if the larger number alone
-//! decided, each could take itself for the larger; samples both see alike.
+//! Both sides must reach the same verdict, or they pass each other by. So the place where they parted is the last
+//! one that both remember, whoever is there today. After a storm of failures they do not always remember the same
+//! place. If the larger number alone decided, each could then take itself for the larger; samples look the same
+//! from both sides.
 
 use crate::access::signature::Signed;
 use crate::base::id::{Digest, PeerId, Round};
@@ -18,32 +19,33 @@ use crate::ledger::{Head, Header};
 use crate::peer::shared::Shared;
 use std::collections::BTreeSet;
 
-/// Which of two lineages stands.
+/// The lineage that stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stands {
-    /// One's own, or it is the same.
+    /// This peer's own, or it is the same.
     Ours,
-    /// The other, into which this peer is the way.
+    /// The other; this peer is the way into it.
     Theirs(PeerId),
-    /// What was shown is forged.
+    /// The proof was forged.
     Forged,
 }
 
-/// What is compared with another lineage.
+/// This peer's side of the comparison.
 pub(crate) struct Side<'a> {
-    /// Who is here.
+    /// The members here.
     pub members: &'a [PeerId],
-    /// Who is here and has signed for a later round elsewhere has gone there. Rounds up to this are none such.
+    /// A member here that has signed for a later round elsewhere has gone there. Rounds up to this one do not show
+    /// that.
     pub until: Round,
-    /// Samples by which the other must be ahead, where samples decide.
+    /// The lead in samples that the other needs, if samples decide.
     pub lead: u64,
 }
 
-/// What another shows of its lineage.
+/// Another peer's lineage, with its proof.
 #[derive(Clone, Copy)]
 pub(crate) struct Shown<'a> {
     pub standing: Standing,
-    /// Where others may have left it before.
+    /// The lineages at the places where others may have left it.
     pub places: &'a [Digest],
     pub claim: Option<&'a Claim>,
 }
@@ -59,7 +61,7 @@ impl Shown<'_> {
     }
 }
 
-/// Compares this peer's lineage with the one that another shows.
+/// Compares this peer's lineage with another.
 pub(crate) fn compare(ours: &Side<'_>, from: PeerId, theirs: &Shown<'_>, shared: &Shared) -> Stands {
     let mine = shared.lineage.standing();
     let wrong = |claim: &Claim| !claim.is_of(&theirs.standing, &shared.manifest);
@@ -70,7 +72,7 @@ pub(crate) fn compare(ours: &Side<'_>, from: PeerId, theirs: &Shown<'_>, shared:
         samples: mine.samples.saturating_add(ours.lead),
         ..mine
     };
-    // Who has signed for the round in work here has not gone elsewhere by that.
+    // A signature for the round in work here does not show that its author went elsewhere.
     let next = theirs.claim.is_some_and(|claim| claim.before() == mine.chain);
     let stayed = |peer| ours.members.contains(&peer) && (next || theirs.standing.round <= ours.until);
     let signers = theirs.headers().iter().map(|h| h.peer).chain([from]);
@@ -84,35 +86,35 @@ pub(crate) fn compare(ours: &Side<'_>, from: PeerId, theirs: &Shown<'_>, shared:
     let counts = |peer: &&PeerId| all_count || old(peer);
     let voices: BTreeSet<PeerId> = there.iter().filter(counts).copied().collect();
     let (there, here) = (voices.len(), here().filter(counts).count());
-    // Where they parted before anybody was a member, numbers say nothing: who has just begun may be more than who has come
-    // far.
+    // If they parted before there were members, numbers say nothing: a side that has just begun may be larger than
+    // one that has come far.
     let speak = !of_old.is_empty();
     let (few, many) = (speak && 2 * there < here, speak && there > 2 * here);
     if there == 0 || few || (!many && !theirs.standing.beats(&ahead)) {
         return Stands::Ours;
     }
-    // Last, since it costs more than all before. Also of those who do not count: whoever shows it has taken all of them for
-    // signed.
+    // Checked last, since it costs more than all before. Signatures of members that do not count are checked too:
+    // the peer that shows the proof has accepted all of them.
     let forged = |claim: &Claim| !claim.is_signed(shared.scheme());
     if theirs.claim.is_some_and(forged) && !shared.settings.planted(Bug::TrustClaims) {
         return Stands::Forged;
     }
-    // Whoever brings what others have signed need not be one of them.
+    // A peer that shows others' signatures need not be one of them.
     let mut reachable = voices.iter().filter(|peer| shared.links.is_up(**peer));
     let way = voices.get(&from).or_else(|| reachable.next());
     Stands::Theirs(*way.unwrap_or(&from))
 }
 
-/// The members where two lineages parted: at the last place that both know, which may be before there were any. Where they
-/// know none, where this peer itself has left the other; or else before this one lost the first of those who are there, as it
-/// remembers it.
+/// The members where two lineages parted: at the last place that both know, which may be before there were any. If
+/// they know none in common: where this peer itself has left the other or, failing that, before this lineage lost
+/// the first of the other's members.
 fn members_of_old(from: PeerId, theirs: &Shown<'_>, shared: &Shared) -> Vec<PeerId> {
     let (head, me) = (shared.head(), shared.me());
     let common = head.places().find(|place| theirs.has_place(place.chain));
     if let Some(common) = common {
         return common.members;
     }
-    // Whoever was led back to where it had been long before remembers by itself where it has left the other.
+    // A peer that was led back to where it had been long before remembers by itself where it has left the other.
     let left = shared.left.iter().find(|place| theirs.has_place(place.chain));
     if let Some(left) = left {
         return left.members.clone();
@@ -125,7 +127,7 @@ fn members_of_old(from: PeerId, theirs: &Shown<'_>, shared: &Shared) -> Vec<Peer
     }
     let here: Vec<PeerId> = head.full_members().collect();
     match shared.forgetful && !here.iter().any(there) {
-        // Strangers, as far as it remembers: all of them are one voice, as it is itself.
+        // As far as it remembers they are strangers, so all of them are one voice, as this peer is.
         true => vec![me, from],
         false => here,
     }

@@ -1,5 +1,5 @@
-//! A member's way through one round: contribute and reduce here, then `commit.rs`. When another member fails, `agreement.rs` says
-//! what follows for the attempt; what newcomers need is in `sponsor.rs`.
+//! The phase of a member, one round at a time: contribute and reduce here, then `member/commit.rs`. When another
+//! member fails, `agreement.rs` decides about the attempt. `sponsor.rs` serves newcomers.
 
 mod commit;
 mod heard;
@@ -48,31 +48,32 @@ pub(crate) struct Member {
     /// Whether the view is too small to train: its rounds only change the membership.
     is_null: bool,
     pub agreement: Agreement,
-    /// Who works on what, whatever attempt it is.
+    /// The shares of all members, in any attempt.
     allotment: Allotment,
     contribution: Contribution,
-    /// What it computes, where the model is split.
+    /// Its computation, in a split run.
     flowing: Option<Flowing>,
-    /// Since when its device is at work on what it was last asked for of that.
+    /// Since when its device has been at its present task there.
     at_work_since: Time,
     pub reduce: Run,
-    /// The round is committed, and on its way into the state.
+    /// The round is committed, and is being applied to the state.
     applying: Option<Box<Applying>>,
-    /// Who has let out an update of this round that its sum does not give here, and of which part.
+    /// Publishers of updates of this round that do not follow from their sums here, with the parts.
     doubted: BTreeSet<(PeerId, u16)>,
-    /// The step by which this member has let updates out in this attempt.
+    /// The step with which this member has published updates in this attempt.
     out_by: Option<Step>,
     /// When others were last told where this lineage stands.
     told_at: Time,
     pub sponsor: Sponsor,
 }
 
-/// Who waits for others tells those that are not in its view so often where its lineage stands: an answer may have been
-/// held back, or taken for that of a member, and no round follows in which it would be told again.
+/// How often a waiting member tells peers outside of its view where its lineage stands. An earlier answer may have
+/// been held back, or taken for that of a member, and no round follows that would repeat it.
 const TELL_AGAIN: Duration = Duration::from_secs(10);
 
 impl Member {
-    /// In the first attempt at the round. Gives the followers back if this peer is not among the members, or no full one is.
+    /// In the first attempt at the round. Returns the followers if this peer is not among the members, or if no
+    /// member is a full one.
     pub fn new(sponsor: Sponsor, shared: &Shared) -> Result<Self, Sponsor> {
         let head = shared.head();
         let members: Vec<PeerId> = head.members.iter().map(|m| m.peer).collect();
@@ -103,7 +104,7 @@ impl Member {
         if !handover::begin_round(shared) {
             return Next::Outcast(match shared.manifest.split {
                 None => Outcast::damaged(OutcastReason::Behind),
-                // What it does have is as it should be, and perhaps nobody else has it.
+                // Its other parts are intact, and perhaps nobody else has them.
                 Some(_) => Outcast::new(OutcastReason::Behind, None),
             });
         }
@@ -124,7 +125,7 @@ impl Member {
         self.begin_attempt(shared)
     }
 
-    /// What an attempt begins with, the first and any other.
+    /// Begins an attempt, the first or a later one.
     fn begin_attempt(&mut self, shared: &mut Shared) -> Next {
         self.tell_strangers(shared);
         shared.differing.retain(|peer, _| self.view.contains(*peer));
@@ -140,7 +141,7 @@ impl Member {
             .filter(|m| shared.outlaws.contains(*m) || is_bound(*m));
         let outlaws: BTreeSet<PeerId> = outlaws.collect();
         if !outlaws.is_empty() {
-            // Whoever let them in has not heard of it.
+            // The sponsor that let them in has not heard of it.
             self.view.others().for_each(|other| shared.tell_proofs(other));
             let verdict = self
                 .agreement
@@ -157,7 +158,7 @@ impl Member {
         }
     }
 
-    /// The next attempt at the same round, without some members, from the contributions still held.
+    /// Begins the next attempt at the same round, without some members, from contributions that it still has.
     fn next_attempt(&mut self, members: Vec<PeerId>, shared: &mut Shared) -> Next {
         let counts = |m: &PeerId| shared.head().is_full(*m) || shared.settings.planted(Bug::GuestsGoOn);
         if !members.iter().any(counts) {
@@ -167,7 +168,7 @@ impl Member {
         let Some(view) = View::new(shared.head(), attempt, members, shared.me()) else {
             return Next::Outcast(Outcast::new(OutcastReason::Excluded, None));
         };
-        // Whom this one suspects may commit the attempt that ends here.
+        // Members that this one suspects may commit the attempt that ends here.
         self.keep_pending(shared);
         self.is_null = !shared.head().trains(&shared.manifest, &view.members);
         self.view = view;
@@ -201,8 +202,8 @@ impl Member {
         }
     }
 
-    /// Tells all peers that can be reached and are not in this peer's view where this lineage stands: links
-    /// outlive views, so lineages may meet without a link coming up.
+    /// Tells all reachable peers outside of this peer's view where this lineage stands. Links outlive views, so
+    /// lineages may meet without a new link.
     fn tell_strangers(&mut self, shared: &mut Shared) {
         self.told_at = shared.now;
         let strangers: Vec<PeerId> = self.strangers(shared).collect();
@@ -219,14 +220,14 @@ impl Member {
         shared.links.reachable().filter(stranger)
     }
 
-    /// When it tells strangers again where its lineage stands, if it waits and there are any.
+    /// When it repeats that, if it waits and there are such peers.
     fn tells_again_at(&self, shared: &Shared) -> Option<Time> {
         let waits = self.is_null && self.strangers(shared).next().is_some();
         waits.then(|| self.told_at + TELL_AGAIN)
     }
 
-    /// Until when what members learn that a round needs to train is waited for: who has said that it learns, or has just come
-    /// and is to take something, may be gone since, and only a round shows that.
+    /// Until when to wait for parts that members learn and a round needs to train. A learner may be gone by then,
+    /// and only a round shows that.
     fn learns_until(&self, shared: &Shared) -> Option<Time> {
         let none = PartSet::default();
         let has_come = |m: &ledger::Member| m.is_full() && m.keeper.kept == none && m.peer != shared.me();
@@ -236,8 +237,8 @@ impl Member {
         (waits && shared.head().members.iter().any(learns)).then(|| self.contribution.began + LOST)
     }
 
-    /// Until when a member that lets nobody in waits for those that do and to none of which it has a link: while nothing is handed
-    /// out nobody is asked for anything, so that only a round shows whether they are gone, and whoever comes finds nobody to follow.
+    /// Until when a contributor waits for full members to which it has no link. While nothing is allotted nobody is
+    /// probed, so only a round shows whether they are gone; until then a newcomer finds nobody to follow.
     fn waits_for_full_until(&self, shared: &Shared) -> Option<Time> {
         let head = shared.head();
         let can_begin =
@@ -274,7 +275,8 @@ impl Member {
             Input::Tick if self.tells_again_at(shared).is_some_and(|at| at <= shared.now) => {
                 self.tell_strangers(shared);
             }
-            // Alone it would go on in its own lineage for ever, and so would the other of its name with the members.
+            // Alone it would continue in its own lineage for ever, and so would the other peer of its name, with
+            // the members.
             Input::DialFailed {
                 barred: Some(Barred::InUse),
                 ..
@@ -422,7 +424,7 @@ impl Member {
         Next::Stay
     }
 
-    /// Somebody asks for a part that this peer keeps, which may turn out to have changed by itself.
+    /// A member asks for a part of this peer, which may turn out to have changed by itself.
     fn on_learn(&self, from: PeerId, part: u16, shared: &mut Shared) -> Next {
         handover::on_learn(from, part, !self.reduce.is_started(), shared);
         match shared.keeping.is_damaged {
@@ -431,7 +433,7 @@ impl Member {
         }
     }
 
-    /// What is due.
+    /// Handles deadlines that have passed.
     pub fn on_time(&mut self, shared: &mut Shared) -> Next {
         match self.release(shared) {
             Next::Stay => {}
@@ -448,7 +450,7 @@ impl Member {
         self.conclude(verdict, shared)
     }
 
-    /// The attempt, and who judges it.
+    /// The attempt, and the agreement that judges it.
     fn judged(&mut self, shared: &Shared) -> (Work<'_>, &mut Agreement) {
         let work = Work {
             at_work: self.at_work_for(shared).is_some(),
@@ -466,7 +468,7 @@ impl Member {
         self.conclude(verdict, shared)
     }
 
-    /// The device has finished.
+    /// The device is done.
     fn on_contribution(&mut self, round: Round, given: Made, shared: &mut Shared) -> Next {
         let Some(made) = self.contribution.take(round, given, &self.allotment, shared) else {
             self.contribution.ask_ahead(shared);
@@ -476,14 +478,14 @@ impl Member {
         self.start_if_ready(shared)
     }
 
-    /// The values are there. The device may go on to the next round's.
+    /// The values are there. The device may continue with the next round's.
     fn put(&mut self, made: Made, shared: &mut Shared) {
         let hold = self.sponsor.waits(&self.view, shared);
         self.contribution.put(made, hold, shared.now);
         self.contribution.ask_ahead(shared);
     }
 
-    /// Hands in what is held back for a slow newcomer, once there is no need to wait or no time.
+    /// Hands in values held back for a slow newcomer, once it need not or cannot wait any longer.
     fn release(&mut self, shared: &mut Shared) -> Next {
         let Some(until) = self.contribution.held_until() else {
             return Next::Stay;
@@ -497,7 +499,7 @@ impl Member {
         self.start_if_ready(shared)
     }
 
-    /// Puts this member's values into the reduce, if they are there and nothing speaks against it.
+    /// Puts this member's values into the reduce, if they are there and nothing prevents it.
     fn start_if_ready(&mut self, shared: &mut Shared) -> Next {
         let stopped = self.agreement.flush().is_some() || self.agreement.told().is_some();
         if self.reduce.is_started() || stopped {
@@ -557,7 +559,7 @@ impl Member {
         here || self.has_news_of_newcomers(shared) || self.reduce.waits()
     }
 
-    /// When one that is kept waiting may come into a run that waits itself.
+    /// When a newcomer that was kept waiting may enter a run that waits itself.
     fn newcomers_wait_until(&self, shared: &Shared) -> Option<Time> {
         self.is_null.then(|| self.sponsor.waits_until(shared))?
     }
@@ -572,7 +574,7 @@ impl Member {
         is_late || handover::has_news(shared, &self.view.members)
     }
 
-    /// A piece goes to the attempt that it belongs to, or waits for that to begin.
+    /// Routes a piece to its attempt, or keeps it until that begins.
     fn route_piece(&mut self, from: PeerId, view: ViewKey, piece: Message, shared: &mut Shared) -> Next {
         if view == self.view.key {
             return self.on_piece(from, piece, shared);
@@ -586,7 +588,7 @@ impl Member {
         Next::Stay
     }
 
-    /// Takes the pieces that waited for the view that has begun.
+    /// Handles the pieces that waited for the view that has begun.
     fn take_early(&mut self, shared: &mut Shared) -> Next {
         let here = self.view.key;
         for (from, piece) in shared.early.take(here) {
@@ -594,7 +596,7 @@ impl Member {
                 break;
             }
             let next = match piece {
-                // It came before the attempt, when nobody could tell whose right it is.
+                // It came before the attempt, when its right could not be checked.
                 Message::Want { .. } if self.view.contains(from) => self.on_want(from, piece, shared),
                 piece => self.on_piece(from, piece, shared),
             };
@@ -637,7 +639,7 @@ impl Member {
         }
     }
 
-    /// Does what the reduce asks for.
+    /// Carries out what the reduce asks for.
     fn carry_out(&mut self, mut sends: Sends, shared: &mut Shared) -> Next {
         match self.let_out(&mut sends, shared) {
             Ok(()) => {}
@@ -661,7 +663,7 @@ impl Member {
         self.conclude(verdict, shared)
     }
 
-    /// A member has done what none may do.
+    /// A member has broken the protocol.
     fn on_violation(&mut self, Violation { by, what }: Violation, shared: &mut Shared) -> Next {
         match what {
             Wrong::Plan => self.suspect(by, Reason::Violation, shared),
@@ -673,7 +675,7 @@ impl Member {
         }
     }
 
-    /// Somebody has said two things at once.
+    /// A peer has contradicted itself.
     fn on_proof(&mut self, proof: Conviction, shared: &mut Shared) -> Next {
         match shared.convict(proof) {
             Some(peer) if self.view.contains(peer) => self.suspect(peer, Reason::Convicted, shared),
@@ -681,7 +683,7 @@ impl Member {
         }
     }
 
-    /// Somebody whose state is another shows what owners have signed of the last round's sums.
+    /// A peer whose state differs shows the owners' seals of the last round.
     fn on_seals(&mut self, from: PeerId, view: ViewKey, seals: &[Seal], shared: &mut Shared) -> Next {
         match shared.compare_seals(from, view, seals) {
             Some((peer, why)) if self.view.contains(peer) => self.suspect(peer, why, shared),
@@ -689,7 +691,7 @@ impl Member {
         }
     }
 
-    /// A member has other headers than this one.
+    /// A member's headers differ from this member's.
     fn on_headers(&mut self, view: ViewKey, headers: &[Signed<Header>], shared: &mut Shared) -> Next {
         let proof = if view == self.view.key {
             let attempt = self.view.attempt(shared.head());
@@ -708,7 +710,7 @@ fn in_work<'a>(view: &'a View, reduce: &'a Run) -> Option<InWork<'a>> {
     })
 }
 
-/// An attempt's reduce before anything has come or gone.
+/// An attempt's reduce before its first frame.
 fn new_reduce(view: &View, shared: &Shared) -> Run {
     let plan = Plan::of(&shared.manifest, shared.head(), &view.members);
     let run = Run::new(

@@ -1,5 +1,5 @@
-//! Becoming a member: follow a sponsor's rounds, fetch the state block by block from several members at
-//! once, bring each block up to date (`catchup.rs`), say "ready". No round waits for it. A member that was
+//! The phase of a newcomer: it follows a sponsor's rounds, fetches the state block by block from several members at
+//! once, brings each block up to date (`catchup.rs`), and says "ready". No round waits for it. A member that was
 //! excluded is a newcomer too.
 
 mod seek;
@@ -24,15 +24,15 @@ use crate::wire::{Claim, Doing, Leg, Message, Standing, ViewKey};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Without a full member that anybody follows for so long, who may not go on alone gives up. A guess: time for somebody to start one
-/// again.
+/// A peer that may not continue alone gives up after this long without a full member that anybody follows. A guess:
+/// time to start one again.
 const NO_MEMBER: Duration = Duration::from_secs(300);
 
-/// Who follows a member so many others away is no reason for hope: it may be one's own word that comes back.
+/// A follower this many peers away from a member gives no hope: it may only repeat this peer's own statement.
 const FAR: u8 = 4;
 
-/// So many rounds in a row that it is past already a sponsor may tell it of. One that said it stood further on than it does
-/// tells of nothing else.
+/// Rounds in a row, already past here, that a sponsor may report. A sponsor that claimed to be further on than it
+/// is reports nothing else.
 const PAST: u8 = 3;
 
 /// A newcomer's progress.
@@ -42,7 +42,7 @@ pub(crate) struct Newcomer {
     pub whole: bool,
     /// Whether they are of its own lineage: it has followed nobody since it was a member.
     own: bool,
-    /// Whether the state held is known to be wrong: good for going on alone, not for resuming.
+    /// Whether the state is known to be wrong: usable to continue alone, not to resume.
     damaged: bool,
     sponsor: Option<PeerId>,
     following: bool,
@@ -50,49 +50,50 @@ pub(crate) struct Newcomer {
     heard_at: Time,
     /// When the sponsor was asked to be one.
     asked_at: Time,
-    /// Who did not answer in time and may still do so, and when it was first asked.
+    /// A peer that did not answer in time but still may, and when it was first asked.
     late: Option<(PeerId, Time)>,
     asked_alive: bool,
-    /// Who cannot be followed, and the standing of the whole state that it holds.
+    /// Peers that cannot be followed, and the standing of the whole state that each holds.
     refused: BTreeMap<PeerId, Option<Standing>>,
-    /// Who does not let it in, since it was followed or let in last.
+    /// Peers that do not admit it, since it last followed a peer or was admitted.
     barred_by: BTreeSet<PeerId>,
-    /// Since when there is any, and what it has said.
+    /// Since when there are any, and the reason that they gave.
     barred: Option<(Time, Barred)>,
     /// Members that have no place for it, since it last asked all ...
     full: BTreeSet<PeerId>,
     /// ... and until when it asks nobody, once all have said so.
     waits_until: Time,
-    /// Since when it has nobody to follow, as far as that matters.
+    /// Since when it has had nobody to follow, as far as that matters.
     lonely_since: Time,
-    /// Whether it tells of each round that it follows, as who only watches does.
+    /// Whether it reports each round that it follows, as a watcher does.
     watching: bool,
-    /// When there last was a reason to believe that somebody holds the state.
+    /// When there last was a reason to believe that a peer holds the state.
     hope_at: Time,
-    /// When it last heard of somebody that follows a member, and how many others away.
+    /// When it last heard of a peer that follows a member, and at what distance.
     heard_of: Option<(Time, u8)>,
-    /// Whom it has last told of each other.
+    /// The two peers that it last told of each other.
     acquainted: Option<(PeerId, PeerId)>,
     catchup: CatchUp,
     synced: bool,
-    /// The lineage at which the whole state last was what it should be.
+    /// The lineage at which the whole state was last verified.
     sound: Option<Digest>,
-    /// The sponsor's lineage when it accepted this peer without having it in its view: the round after
-    /// that goes on without this peer, even if the ledger names it as a member.
+    /// The sponsor's lineage when it accepted this peer without having it in its view. The round after that
+    /// continues without this peer, even if the ledger names it as a member.
     excluded_after: Option<Digest>,
-    /// The sponsor's round when it accepted this peer: what was held before that leads to no round in work.
+    /// The sponsor's round when it accepted this peer. Older states lead to no round in work.
     since: Round,
-    /// The round held when the sponsor was told "ready" ...
+    /// The round that it had reached when it told the sponsor "ready" ...
     ready: Option<Round>,
-    /// ... and when it was told so last.
+    /// ... and when it last did.
     said: Round,
-    /// Rounds in a row that the sponsor has told of, and that are past here.
+    /// Rounds in a row that the sponsor has reported, and that are past here.
     past: u8,
 }
 
-/// Whether this peer is a member after the head, and that since it was started: let in by the last round, or a member in the
-/// round before, which the others may have committed without its knowing. A peer that was started anew, so soon that the
-/// others have not missed it yet, finds itself among the members of a round for which it may have signed something else.
+/// Whether this peer is a member after the head, and became one since it was started: let in by the last round, or
+/// a member in the round before, which others may have committed without it. A peer that was restarted so soon that
+/// the others have not missed it finds itself among the members of a round for which it may have signed something
+/// else. It must not take part in that round.
 fn is_own_membership(shared: &Shared) -> bool {
     let (head, me) = (shared.head(), shared.me());
     let was_there = |chain: Digest| shared.member_at == Some(chain);
@@ -102,7 +103,7 @@ fn is_own_membership(shared: &Shared) -> bool {
 }
 
 impl Newcomer {
-    /// One that holds nothing.
+    /// A newcomer without any state.
     pub fn new(now: Time) -> Self {
         Self {
             whole: false,
@@ -135,7 +136,7 @@ impl Newcomer {
         }
     }
 
-    /// One that was a member, and looks for a sponsor: through the peer that said so if there is one.
+    /// A former member that looks for a sponsor, first the peer that reported the exclusion, if any.
     pub fn outcast(damaged: bool, via: Option<PeerId>, shared: &mut Shared) -> Self {
         let mut newcomer = Self {
             whole: true,
@@ -254,7 +255,7 @@ impl Newcomer {
                 claim,
             } => {
                 if self.sponsor == Some(from) {
-                    // Whoever shows what is not signed is cut off for it.
+                    // A peer that shows a false signature is cut off for it.
                     let signed = |claim: &Claim| claim.is_signed(shared.scheme());
                     shared.lineage.followed = claim.map(|claim| *claim).filter(signed);
                 }
@@ -292,7 +293,7 @@ impl Newcomer {
         self.catch_up(None, shared)
     }
 
-    /// How many others away somebody follows a member, as far as was heard lately.
+    /// The distance of the nearest known peer that follows a member, if that was heard lately.
     fn follower_away(&self, shared: &Shared) -> Option<u8> {
         let while_it_holds = 4 * shared.detector.answer();
         let heard_of = self.heard_of.filter(|(at, _)| shared.now - *at < while_it_holds);
@@ -307,7 +308,7 @@ impl Newcomer {
         self.sponsor == Some(peer) || self.late.is_some_and(|(late, _)| late == peer)
     }
 
-    /// Bytes that others have had it hold, beside the state.
+    /// Bytes that it holds on behalf of others, besides the state.
     pub fn bytes(&self) -> usize {
         let barred = self.barred_by.len() * size_of::<PeerId>();
         let full = self.full.len() * size_of::<PeerId>();
@@ -330,18 +331,18 @@ impl Newcomer {
         self.asked_alive = false;
     }
 
-    /// A peer answers. When it was asked, if this peer had given up waiting for it.
+    /// A peer answers. Returns when it was asked, if this peer had given up waiting for it.
     fn no_longer_late(&mut self, from: PeerId) -> Option<Time> {
         let late = self.late.take_if(|(peer, _)| *peer == from);
         late.map(|(_, asked_at)| asked_at)
     }
 
-    /// The standing of a whole state held by a peer that is not a member.
+    /// The standing of its whole state, if it has one.
     fn whole_standing(&self, shared: &Shared) -> Option<Standing> {
         self.whole.then(|| shared.lineage.standing())
     }
 
-    /// Asks for blocks.
+    /// Requests blocks.
     fn fetch(&mut self, shared: &mut Shared) {
         if self.following {
             let usable = |peer| !self.refused.contains_key(&peer);
@@ -349,7 +350,7 @@ impl Newcomer {
         }
     }
 
-    /// The sponsor is left for no fault of its own: blocks that all stand at the head are a whole state.
+    /// It leaves a sponsor that is not at fault: blocks that are all at the head are a whole state.
     fn note_whole(&mut self, shared: &Shared) {
         self.whole |= self.sound == Some(shared.head().chain) && self.catchup.is_at_head(shared);
     }
@@ -366,10 +367,10 @@ impl Newcomer {
     ) -> Next {
         let now = shared.now;
         if let Some(late) = self.no_longer_late(from) {
-            // Else only short ways would ever be measured, and the deadline would never fit a long one.
+            // Otherwise only short paths would ever be measured, and the deadline would never fit a long one.
             shared.detector.saw_answer(from, now - late);
         }
-        // An answer to an older question may be about what was held then.
+        // An answer to an older request may be about the state of then.
         let current = resumes.is_none_or(|resumes| self.whole && resumes == shared.head().chain);
         if !current || self.sponsor != Some(from) {
             return Next::Stay;
@@ -395,7 +396,8 @@ impl Newcomer {
         }
         if resumes.is_some() {
             let same = head.chain == shared.head().chain;
-            // A lineage says what was counted, not in which round: who was followed before may have invented that.
+            // A lineage's hash covers the counted samples, not the round number, which the previous sponsor may
+            // have invented.
             if !same && head.round != shared.head().round + 1 {
                 self.whole = false;
                 self.seek(Some(from), shared);
@@ -408,7 +410,7 @@ impl Newcomer {
             let expected = if same { digest } else { shared.lineage.digest };
             self.catchup.resume(expected, shared);
         } else {
-            // Where the model is split nobody has all of it.
+            // In a split run nobody has the whole state.
             let elements = match shared.manifest.split {
                 None => shared.manifest.layout.len,
                 Some(_) => 0,
@@ -436,12 +438,12 @@ impl Newcomer {
         self.catch_up(None, shared)
     }
 
-    /// Whether a view may be one that this newcomer was admitted to without having heard of it yet.
+    /// Whether this newcomer may have been admitted to a view without having heard of it.
     fn may_become(&self, view: ViewKey) -> bool {
         self.ready.is_some_and(|ready| view.round >= ready + 2)
     }
 
-    /// A member wants to know whether this peer is there.
+    /// A member probes this peer.
     fn on_probe(&self, from: PeerId, view: ViewKey, nonce: u32, shared: &mut Shared) {
         if !self.may_become(view) {
             return say_out(from, view, shared);
@@ -476,7 +478,7 @@ impl Newcomer {
         shared: &mut Shared,
     ) -> Next {
         if self.sponsor == Some(from) && is_finished {
-            // Whoever has not said where it stands is of no use, whatever else it sends.
+            // A peer that has not said where it stands is of no use, whatever else it sends.
             if self.following {
                 self.heard_at = shared.now;
             }
@@ -493,7 +495,7 @@ impl Newcomer {
         Next::Stay
     }
 
-    /// Applies the round that the sponsor told of, once all its pieces are there.
+    /// Applies the round that the sponsor committed, once all its pieces are there.
     fn apply_told(&mut self, shared: &mut Shared) -> Next {
         let Some(told) = self.catchup.apply_told(shared) else {
             return Next::Stay;
@@ -507,7 +509,7 @@ impl Newcomer {
         self.catch_up(Some(told), shared)
     }
 
-    /// Checks whether the whole state is here, after a round perhaps, and what follows from that.
+    /// Checks whether the whole state is here, perhaps after a round, and acts on it.
     fn catch_up(&mut self, after: Option<(ViewKey, Record)>, shared: &mut Shared) -> Next {
         if !self.following || !self.catchup.is_at_head(shared) {
             self.watching = false;
@@ -523,8 +525,8 @@ impl Newcomer {
                 self.fetch(shared);
                 return Next::Stay;
             }
-            // What the sponsor holds, the others do not share, or it does not say which block was damaged: all from the
-            // sponsor then, and if even that does not fit together, another sponsor.
+            // The sponsor's state differs from the others', or it does not say which block is wrong. Then
+            // everything comes from the sponsor; if even that does not fit together, from another sponsor.
             self.catchup.discard();
             let mut sponsor = self.sponsor;
             if self.catchup.sponsor_only {
@@ -556,7 +558,7 @@ impl Newcomer {
             }
             return Next::Round(Sponsor::default());
         }
-        // What it holds may be long past, but for the round that it has just heard of.
+        // Its state may be long past, except for the round that it has just heard of.
         match self.who_may_name(shared).filter(|_| has_gone_on) {
             Some(other) => self.follow_elsewhere(other, shared),
             None => self.say_ready(shared),
@@ -564,7 +566,7 @@ impl Newcomer {
         Next::Stay
     }
 
-    /// Who only watches tells of what it holds and of each round from there on.
+    /// A watcher reports its state, and each round from there on.
     fn watch(&mut self, after: Option<(ViewKey, Record)>, shared: &mut Shared) {
         let was_watching = std::mem::replace(&mut self.watching, shared.settings.role() == Role::Watch);
         if !self.watching {
@@ -590,12 +592,12 @@ impl Newcomer {
         }
     }
 
-    /// Tells the sponsor, once both the state and the device's speed are known.
+    /// Tells the sponsor "ready", once both the state and the device's speed are known.
     fn say_ready(&mut self, shared: &mut Shared) {
         let round = shared.head().round;
-        // It holds for a while only.
+        // The statement is valid only for a while.
         let again = self.ready.is_none() || round >= self.said + READY_ROUNDS / 4;
-        // A device that still works for a round long given up would be waited for.
+        // The others would wait for a device that still works for a round given up long ago.
         let free = shared.device.asked.is_none();
         let may = shared.settings.role() > Role::Watch;
         let able = may && free && self.synced && self.following && !shared.leaving && again;
@@ -619,7 +621,7 @@ impl Newcomer {
         }
     }
 
-    /// What is due: a sponsor that is silent is asked whether it is there, and then left.
+    /// Handles deadlines that have passed. A silent sponsor is probed, and then left.
     pub fn on_time(&mut self, shared: &mut Shared) -> Next {
         if shared.now - self.heard_at < shared.detector.answer() {
             return Next::Stay;
@@ -685,7 +687,7 @@ impl Newcomer {
     }
 }
 
-/// Tells a peer that still takes this one for a member.
+/// Tells a peer that still takes this one for a member that it is not.
 fn say_out(to: PeerId, view: ViewKey, shared: &mut Shared) {
     if !shared.settings.planted(Bug::ExcludedStaysSilent) {
         shared.control(to, Message::Out { view });

@@ -1,4 +1,4 @@
-//! Why members come and go, as a peer tells the world.
+//! Reasons for changes of the membership, for events.
 
 use crate::ledger::check::Fault;
 use std::fmt;
@@ -8,57 +8,57 @@ use std::fmt;
 pub enum Change {
     /// It is a member from the next round on.
     Joined,
-    /// It said that it leaves.
+    /// It announced that it leaves.
     Left,
     /// It stands aside: it holds the state, and is tried again.
     StandsAside,
     /// It is silent.
     Failed,
-    /// It answers but cannot stay.
+    /// It answers, but cannot stay.
     Evicted,
 }
 
-/// Why somebody became a member or ceased to be one.
+/// Why a peer became or ceased to be a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// It holds the state and has been named by its sponsor.
+    /// It has the state, and its sponsor named it.
     CaughtUp,
-    /// It said that it leaves.
+    /// It announced that it leaves.
     Goodbye,
     /// The run would be slower with it. It follows a member, and is tried again.
     StandsAside,
     /// The ticket that it came by was revoked.
     Revoked,
-    /// It did not answer, or not deliver.
+    /// It did not answer, or did not deliver.
     Silent,
-    /// It computes for longer than its own past says.
+    /// It computes for longer than its own past explains.
     TooSlow,
-    /// It is there, but what it sends does not come.
+    /// It is there, but its messages do not arrive (one-way link failure).
     Mute,
-    /// It said that it is no member any more.
+    /// It said that it is not a member any more.
     Out,
-    /// It sent what the protocol does not allow.
+    /// It sent something that the protocol does not allow.
     Violation,
-    /// What it said of itself cannot be: no member may commit it.
+    /// Its header is impossible, so no member may commit it.
     Header(Fault),
-    /// It told of a commit that cannot be.
+    /// It reported an impossible commit.
     FalseCommit,
-    /// It told of a decision that others have not signed.
+    /// It reported a decision without valid signatures.
     FalseDecision,
-    /// It sent what somebody else should have signed, and has not.
+    /// It sent a statement without its author's signature.
     Forged,
-    /// It has said two things at once, and signed both.
+    /// It has signed two contradicting statements.
     Convicted,
     /// Another member suspects it.
     Suspected,
-    /// It suspects so many that it is itself the one that is cut off.
+    /// It suspects most members, so it is itself cut off.
     CutOff,
-    /// The state that it started from is not the majority's.
+    /// It started from a state that is not the majority's.
     Diverged,
 }
 
 impl Reason {
-    /// The change that it is the reason of.
+    /// The change that the reason explains.
     pub fn change(&self) -> Change {
         match self {
             Self::CaughtUp => Change::Joined,
@@ -93,10 +93,10 @@ impl fmt::Display for Reason {
             Self::Out => "it has lost its place and comes back by itself",
             Self::Violation => "broke the protocol",
             Self::Header(fault) => return write!(f, "its header {fault}"),
-            Self::FalseCommit => "told of a commit that cannot be",
-            Self::Forged => "sent what is falsely signed",
-            Self::Convicted => "has signed two things that contradict each other",
-            Self::FalseDecision => "told of a decision that there was not",
+            Self::FalseCommit => "reported an impossible commit",
+            Self::Forged => "sent a statement with a false signature",
+            Self::Convicted => "signed two contradicting statements",
+            Self::FalseDecision => "reported a decision that the others did not make",
             Self::Suspected => "another member has lost contact with it",
             Self::CutOff => "it has lost contact with most of the others, and comes back by itself",
             Self::Diverged => "its state differs from the majority's",
@@ -107,11 +107,11 @@ impl fmt::Display for Reason {
 /// Why this peer ceased to be a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutcastReason {
-    /// The round after the head is not one of its.
+    /// It is not a member of the round after the head.
     NotAMember,
     /// The run would be slower with it: it follows a member, and is tried again.
     StandsAside,
-    /// No full member is left, and this peer is none.
+    /// No full member is left, and this peer is not one.
     NoMember,
     /// The next attempt is without it.
     Excluded,
@@ -119,13 +119,13 @@ pub enum OutcastReason {
     Suspected,
     /// The others have decided without it.
     Decided,
-    /// A lineage that it has met has most of the members of old, or counts more samples than this one.
+    /// It met a lineage with most of the old members, or with more samples.
     OtherLineage,
-    /// A part of its own lineage, which waits as it does, goes before.
+    /// It met another part of its own lineage, which waits as it does and has precedence.
     OtherPart,
     /// Its state is not the majority's.
     Diverged,
-    /// Its state is not what its digest says.
+    /// Its state does not match its digest.
     Damaged,
     /// It lacks moments that it should keep.
     Behind,

@@ -1,4 +1,4 @@
-//! What every phase of a peer needs: the run, the time, the ways to others, and what it holds. It knows no phase.
+//! The context of every phase: the run, the time, the links, and what the peer holds. It knows no phase.
 
 use crate::access::invitation::{Admission, Revocation, Role, Root};
 use crate::access::signature::{Scheme, Signed};
@@ -33,25 +33,24 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Most peers of which anything is remembered beside what the head says of its members.
+/// Most peers of which anything is remembered, besides what the head says of members.
 pub(crate) const MAX_REMEMBERED: usize = 4 * MAX_PEERS;
 
-/// Most lineages that are remembered of those in which this peer has ceased to be a member: more than a liar leads back to
-/// while anybody listens to it.
+/// Most left lineages that are remembered: more than a liar can lead back to while anybody listens to it.
 const LEFT: usize = 64;
 
-/// How far a peer is in the run, as others are told.
+/// A peer's progress, as told to others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// No member: what it holds may be old.
+    /// Not a member: its state may be old.
     Newcomer,
-    /// No member either: it shows the lineage of the members that it follows.
+    /// Not a member either, but it shows the lineage of the members that it follows.
     Follower,
     Member,
     Finished,
 }
 
-/// What every phase needs.
+/// The context of every phase.
 pub(crate) struct Shared {
     pub manifest: Arc<Manifest>,
     pub root: Root,
@@ -65,50 +64,51 @@ pub(crate) struct Shared {
     pub feedback: Feedback,
     pub early: EarlyPieces,
     pub outlaws: Outlaws,
-    /// Members that have said to have other headers than this one, which has sent them its own: until when they may show
-    /// who has said two things.
+    /// Members whose headers differ from this one's, which has sent them its own: until when they may show the
+    /// contradiction.
     pub differing: BTreeMap<PeerId, Time>,
-    /// Tickets that are to be revoked, and were not yet.
+    /// Tickets to revoke with the next header.
     pub revocations: Vec<Revocation>,
-    /// Who is not let in any more since the last round: its link is cut after the next.
+    /// Peers that the last round removed. Their links are cut after the next.
     pub ousted: Vec<PeerId>,
     /// How fast its device is.
     pub speed: Speed,
     pub leaving: bool,
-    /// Who said that it has finished: nobody needs to wait for it at the end.
+    /// Peers that have finished: nobody needs to wait for them at the end.
     pub ended: BTreeSet<PeerId>,
-    /// Whether the run's numbers are past saving.
+    /// Detects numbers beyond rescue.
     pub barren: Barren,
     pub committed_at: Time,
-    /// How long the exchange of the last round took; zero if it had none, or it failed at first.
+    /// Duration of the last round's exchange; zero if it had none, or if its first attempt failed.
     pub exchange: Duration,
     /// How long the last round took; zero if it took no part in it.
     pub round_took: Duration,
     /// When the round before this one began.
     pub began_before: Time,
-    /// Whether it goes on from a checkpoint, and has met nobody since: it does not know whom it has trained with after
-    /// that.
+    /// Whether it continues from a checkpoint and has met nobody since. Then it does not know its members of after
+    /// the checkpoint.
     pub forgetful: bool,
-    /// Places in whose next round this peer was a member and is none any more, the last of them.
+    /// The last places in whose next round this peer was a member and is not any more.
     pub left: VecDeque<Fork>,
     /// The last lineage after which this peer has taken part in a round since it was started, ...
     pub member_at: Option<Digest>,
-    /// ... and whether it has asked to be let in since then. What it has signed before it was started it does not know.
+    /// ... and whether it has asked to be admitted since then. It does not know what it signed before it was
+    /// started.
     pub has_asked: bool,
-    /// Who was excluded, and comes back.
+    /// Peers that were excluded and come back.
     pub probation: Probation,
-    /// Number of the last probe of all members, and when it was sent.
+    /// Number and time of the last probe of all members.
     pub probed: Option<(u32, Time)>,
-    /// When a peer that is not in the view was last told the standing.
+    /// When each peer outside of the view was last told the standing.
     told: BTreeMap<PeerId, (Time, Standing)>,
     pub allowance: Allowance,
-    /// When the state was last compared with its digest because a newcomer could make nothing of it.
+    /// When the state was last compared with its digest because a newcomer could not use it.
     pub examined_at: Option<Time>,
-    /// What was dropped because its sender had no right to say it.
+    /// Messages dropped because their sender had no right to send them.
     pub refused: Refused,
-    /// What parts of the moments it fetches, hands out and waits for.
+    /// The parts of the moments that it fetches, hands out and waits for.
     pub keeping: Keeping,
-    /// What it has on its disk, where a model is split.
+    /// In a split run, the parts on its disk.
     pub saved: Vec<Saved>,
 }
 
@@ -166,22 +166,22 @@ impl Shared {
         &self.lineage.head
     }
 
-    /// Sends on the lane for what is small and urgent. False if there is no way.
+    /// Sends on the stream for small, urgent messages. False if there is no way.
     pub fn control(&mut self, to: PeerId, message: Message) -> bool {
         self.send(to, Lane::Control, message)
     }
 
-    /// Sends on the lane of pieces and blocks. False if there is no way.
+    /// Sends on the stream of pieces and blocks. False if there is no way.
     pub fn bulk(&mut self, to: PeerId, message: Message) -> bool {
         self.send(to, Lane::Bulk, message)
     }
 
     fn send(&mut self, to: PeerId, lane: Lane, message: Message) -> bool {
-        // Nobody passes anything on to one that is cut off either.
+        // No relayed frame goes to an outlaw either.
         !self.outlaws.contains(to) && self.links.send(&mut self.out, to, lane, message)
     }
 
-    /// Whether a peer may be given so many bytes more of what it asks for. If not, its question is refused.
+    /// Whether a peer may get this many more bytes on request. If not, its request counts as refused.
     pub fn allow(&mut self, peer: PeerId, bytes: usize, question: Kind) -> bool {
         let answer = self.detector.answer();
         let may = self.allowance.take(peer, bytes, self.now, answer);
@@ -195,19 +195,19 @@ impl Shared {
         self.out.push_back(Output::Event(event));
     }
 
-    /// Somebody says that it has finished.
+    /// A peer says that it has finished.
     pub fn has_ended(&mut self, peer: PeerId) {
         if self.ended.len() < MAX_REMEMBERED {
             self.ended.insert(peer);
         }
     }
 
-    /// Whether it has something to say that a round is worth by itself.
+    /// Whether it has something to announce that is worth a round by itself.
     pub fn has_news(&self) -> bool {
         self.leaving || !self.revocations.is_empty()
     }
 
-    /// A ticket is to be taken back.
+    /// Revokes a ticket with the next header.
     pub fn revoke(&mut self, revocation: Revocation) {
         let known = self.head().tickets.knows(&revocation, self.root.run);
         let good = revocation.is_good(self.root, self.scheme());
@@ -217,7 +217,7 @@ impl Shared {
         }
     }
 
-    /// This peer goes on from what it holds, as its only member so far.
+    /// Continues alone from its own state, as the only member so far.
     pub fn go_on_alone(&mut self) {
         let may = (self.settings.role(), self.settings.room(&self.manifest));
         let keeper = keeping::alone(&mut self.lineage, may, &mut self.keeping.pending, &self.manifest);
@@ -232,8 +232,8 @@ impl Shared {
         self.lineage.founder = Some(founder);
     }
 
-    /// This peer is no member of the round after its head any more. It does not become one again, whatever a sponsor says:
-    /// what it has signed there it cannot sign once more.
+    /// This peer is not a member of the round after its head any more. It does not become one again, whatever a
+    /// sponsor says, because it must not sign for that round a second time.
     pub fn leave_round(&mut self) {
         if self.left.len() >= LEFT {
             self.left.pop_front();
@@ -241,16 +241,16 @@ impl Shared {
         self.left.push_back(self.lineage.head.place());
     }
 
-    /// What the clock says, in seconds since 1970.
+    /// The clock, in seconds since 1970.
     pub fn clock_s(&self) -> u64 {
         self.settings.epoch_s + self.now.0 / 1_000_000
     }
 
-    /// Whether a peer that shows what is in order may come in now. Who only watches may go on when its time is over.
+    /// Checks whether a peer with a valid proof may come in now. A watcher may stay after its ticket has expired.
     ///
     /// # Errors
     ///
-    /// Why not.
+    /// Why it may not.
     pub fn may_enter(&self, peer: PeerId, admission: &Admission, is_new: bool) -> Result<(), Barred> {
         let expires = is_new || admission.role() > Role::Watch;
         if expires && admission.chain.has_expired(self.clock_s()) {
@@ -262,7 +262,7 @@ impl Shared {
         self.head().tickets.check(admission, peer, self.root.run)
     }
 
-    /// Bytes that others have had it hold.
+    /// Bytes that it holds on behalf of others.
     pub fn bytes(&self) -> usize {
         let peers = self.ended.len() + self.told.len() + self.allowance.len();
         let last = self.lineage.last.as_ref().map_or(0, |last| last.sums.bytes());
@@ -287,7 +287,7 @@ impl Shared {
         self.links.new_bearers = self.links.bearers.iter().filter(is_new).copied().collect();
     }
 
-    /// This peer leaves: those who only know each other through it would lose each other.
+    /// This peer leaves. Introduces peers that only know each other through it.
     pub fn say_goodbye(&mut self) {
         let all = self.links.acquaintances(MAX_PEERS);
         for peer in self.links.reachable().collect::<Vec<_>>() {
@@ -297,8 +297,8 @@ impl Shared {
         }
     }
 
-    /// A peer that leaves has told whom it knows. Only one of the run's members, or of those that it was, is listened to;
-    /// who has met nobody else listens to anybody.
+    /// A leaving peer has told which peers it knows. Only present or former members of the run are believed; a peer
+    /// that has met nobody else believes anybody.
     pub fn meet(&mut self, from: PeerId, acquaintances: Vec<(PeerId, Contact)>) {
         let alone = self.head().members.iter().all(|m| m.peer == self.me());
         let was = self
@@ -313,12 +313,12 @@ impl Shared {
         }
     }
 
-    /// How names sign.
+    /// The scheme of signatures.
     pub fn scheme(&self) -> Scheme {
         self.settings.key.scheme()
     }
 
-    /// Whether a record that somebody tells of follows the head.
+    /// Whether a reported record follows the head.
     pub fn check(&self, record: &Record) -> Result<(), RecordError> {
         if self.settings.planted(Bug::TrustCommits) {
             return self.check_said(record);
@@ -327,7 +327,7 @@ impl Shared {
         self.allowed(head.check(record, &self.manifest, self.scheme()))
     }
 
-    /// Whether a record follows the head, if its headers' signatures were checked when they came.
+    /// Whether a record follows the head, if its signatures were checked on arrival.
     pub fn check_said(&self, record: &Record) -> Result<(), RecordError> {
         let head = &self.lineage.head;
         self.allowed(head.check_said(record, &self.manifest, self.scheme()))
@@ -358,14 +358,14 @@ impl Shared {
         self.lineage
             .apply_record(view, record, &self.manifest, &self.settings);
         if let Some(to) = self.head().went_back(stepped).map(|point| point.round) {
-            // What is on disks takes a while to come.
+            // Reading parts from disk takes a while.
             self.keeping.lacks_since = None;
             let samples = self.head().undone - undone;
             self.tell(Event::WentBack { from, to, samples });
         }
     }
 
-    /// Somebody has said two things at once. Who, if it is news: then all hear of it.
+    /// A peer has contradicted itself. Returns it if that is news; then all members are told.
     pub fn convict(&mut self, mut proof: Conviction) -> Option<PeerId> {
         let peer = proof.author();
         let known = self.outlaws.proof(peer).is_some() || peer == self.me();
@@ -393,22 +393,23 @@ impl Shared {
         Some(peer)
     }
 
-    /// A member has other headers than this one: it gets these, and can show then who has said two things.
+    /// A member's headers differ from this one's. It gets this member's headers, so that it can show the
+    /// contradiction.
     pub fn differs(&mut self, peer: PeerId, view: ViewKey, headers: Vec<Signed<Header>>) {
         let until = self.now + self.detector.answer();
         self.differing.entry(peer).or_insert(until);
         self.control(peer, Message::Headers { view, headers });
     }
 
-    /// Whether a member has had its time for that: its headers do not differ, or it does not want to show them, or what it
-    /// shows does not come.
+    /// Whether a member has had its time for that: its headers do not differ, it does not want to show them, or its
+    /// proof does not arrive.
     pub fn differs_for_long(&self, peer: PeerId) -> bool {
         self.differing.get(&peer).is_some_and(|until| *until <= self.now)
     }
 
-    /// The states of some are others than this one's, or the moments that they keep: they get what owners have signed of the
-    /// last round's sums, and this peer from them. So does whom the record is refused for, from all and all from it: it may
-    /// differ from a liar alone, by what that has given it.
+    /// Some members' states or moments differ from this one's. This peer exchanges the owners' seals of the last
+    /// round with them. It also exchanges them with the member that the record was refused for, which may differ
+    /// only because of what a liar sent it.
     pub fn show_seals(&mut self, record: &Record, refused: PeerId) {
         let (digest, me) = (self.lineage.digest, self.me());
         let own = record.headers.iter().find(|h| h.peer == me);
@@ -427,8 +428,8 @@ impl Shared {
         }
     }
 
-    /// Somebody whose state is another shows what owners have signed. Who is cut off now, and why: an owner that has signed
-    /// two things, or who shows what none has signed.
+    /// A peer whose state differs shows seals. Returns the peer that is cut off now and why: an owner that has
+    /// signed two seals, or the peer that shows an unsigned one.
     pub fn compare_seals(&mut self, from: PeerId, view: ViewKey, seals: &[Seal]) -> Option<(PeerId, Reason)> {
         let known = self.lineage.seals.of(view)?;
         match Conviction::find_seal(known, seals, self.scheme()) {
@@ -440,7 +441,7 @@ impl Shared {
         }
     }
 
-    /// Nothing is taken from a peer any more. False if that is no news.
+    /// Cuts a peer off: nothing from it is accepted any more. False if it was already.
     pub fn outlaw(&mut self, peer: PeerId, proof: Option<Conviction>) -> bool {
         let proven = proof.is_some();
         let (links, head) = (&self.links, &self.lineage.head);
@@ -460,7 +461,7 @@ impl Shared {
         self.links.drop(peer);
     }
 
-    /// Tells a peer what is known of those who are cut off.
+    /// Sends a peer the proofs against outlaws.
     pub fn tell_proofs(&mut self, to: PeerId) {
         for proof in self.outlaws.proofs() {
             let message = Message::Convicted(Box::new(proof.clone()));
@@ -468,12 +469,12 @@ impl Shared {
         }
     }
 
-    /// What this peer was told may have been lost with an older link.
+    /// Earlier statements to a peer may have been lost with an older link.
     pub fn forget_told(&mut self, peer: PeerId) {
         self.told.remove(&peer);
     }
 
-    /// Tells a peer that is not in this peer's view where this lineage stands; the same not more often than it
+    /// Tells a peer outside of this peer's view where this lineage stands; the same statement no more often than it
     /// could answer.
     pub fn send_status(&mut self, peer: PeerId, stage: Stage) {
         let (now, patience) = (self.now, self.detector.answer() / 4);
@@ -497,7 +498,7 @@ impl Shared {
     }
 }
 
-/// Whether a peer is one that this one has to do with, now or in the next round.
+/// Whether this peer deals with another one, now or in the next round.
 fn matters(links: &Links, head: &Head, peer: PeerId) -> bool {
     links.knows(peer) || head.position(peer).is_some()
 }

@@ -1,55 +1,56 @@
-//! How fast this peer's device is, as the others are told.
+//! The speed of this peer's device, as announced to others.
 //!
-//! A device takes some time for any share (kernels are launched, data is copied), and then more for each sample. A member
-//! with a small share would therefore look slow, be given an even smaller one, and end with none although its device is as
-//! good as the others'. So a peer tells the speed that its device would have with an equal share. How much of the time
-//! is the same for every share follows from shares of different sizes.
+//! A device takes some time for any share (kernels are launched, data is copied), and more for each sample. By its
+//! plain rate, a member with a small share would look slow, get an even smaller one, and end with none although its
+//! device is as good as the others'. So a peer announces the speed that its device would have with an equal share.
+//! Shares of different sizes show how much of the time is constant.
 
 use crate::ledger::check::MAX_SPEED;
 use std::time::Duration;
 
-/// A round that is longer by this than was promised is a nuisance to all.
+/// A round that takes this much longer than announced is a nuisance to all.
 const NOTICEABLE: Duration = Duration::from_millis(250);
 
-/// Sizes that are told apart: each is up to twice the one before.
+/// Number of size classes: each is up to twice the one before.
 const SIZES: usize = u32::BITS as usize;
 
-/// The part of a measurement by which those of other sizes change, where the device has become faster or slower. A guess.
+/// If the device has become faster or slower, the measurements of other sizes move by this fraction of the change.
+/// A guess.
 const OTHERS: f64 = 0.125;
 
-/// A share, and the seconds that such a one takes.
+/// A share, and its time in seconds.
 #[derive(Clone, Copy, Debug)]
 struct Point {
     samples: f64,
     seconds: f64,
 }
 
-/// What is known of a device.
+/// The measurements of a device.
 #[derive(Debug, Default)]
 pub(crate) struct Speed {
     /// Samples per 1,000 seconds, with an equal share.
     told: Option<u64>,
-    /// The last shares of each size.
+    /// The last share of each size.
     points: [Option<Point>; SIZES],
 }
 
 impl Speed {
-    /// Samples per 1,000 seconds, at least 1, if anything was measured.
+    /// Samples per 1,000 seconds, at least 1, if there is a measurement.
     pub fn told(&self) -> Option<u64> {
         self.told
     }
 
-    /// Takes what a first trial has shown, before any share.
+    /// Takes the result of a first trial, before any share.
     pub fn warm(&mut self, speed: u64) {
         self.told.get_or_insert(speed.clamp(1, MAX_SPEED));
     }
 
-    /// Takes what a trial with an equal share has shown, of a device that has no share of its own.
+    /// Takes the result of a trial with an equal share, from a device without a share of its own.
     pub fn tried(&mut self, samples: f64, took: Duration) {
         self.told = Some(per_1000_s(samples, took.as_secs_f64()) as u64);
     }
 
-    /// Takes how long a share took, and how many samples an equal one would have.
+    /// Takes the time of a share, where an equal share would have `equal` samples.
     pub fn saw(&mut self, samples: f64, took: Duration, equal: f64) {
         let seconds = took.as_secs_f64().max(1e-6);
         self.note(samples, seconds);
@@ -60,11 +61,12 @@ impl Speed {
             }
             None => (per_1000_s(samples, seconds), samples < equal / 2.0),
         };
-        // A quarter of each new measurement: shares follow a change within a few rounds but not each hiccup.
+        // Each new measurement counts for a quarter: shares follow a change within a few rounds, but not each
+        // hiccup.
         let smooth = self.told.map_or(now, |old| 0.75 * old as f64 + 0.25 * now);
         // But others wait for a member that promises far more than it does.
         let overstated = now < smooth / 2.0 && took > NOTICEABLE;
-        // One small share says nothing of a larger one.
+        // One small share says nothing about a larger one.
         let least = self.told.filter(|_| is_small).unwrap_or(1);
         self.told = Some(if overstated {
             now as u64
@@ -73,7 +75,7 @@ impl Speed {
         });
     }
 
-    /// Notes a measurement. If the device has become faster or slower, it has so for shares of other sizes.
+    /// Notes a measurement. A change of the device's speed applies to shares of other sizes too.
     fn note(&mut self, samples: f64, seconds: f64) {
         let place = (samples.max(1.0) as u32).ilog2() as usize;
         if let Some(line) = self.line() {
@@ -87,7 +89,7 @@ impl Speed {
         *here = Some(Point { samples, seconds });
     }
 
-    /// Seconds that a share takes, by its samples, if that was measured for two sizes.
+    /// The time of a share by its samples, if two sizes were measured.
     fn line(&self) -> Option<impl Fn(f64) -> f64 + use<>> {
         let mut known = self.points.iter().flatten().copied();
         let (small, large) = (known.next()?, known.next_back()?);
@@ -113,7 +115,8 @@ fn per_1000_s(samples: f64, seconds: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// The speed that a device tells after shares of these sizes, given its microseconds for any share and for each sample.
+    /// The speed that a device announces after shares of these sizes, if it takes `any` microseconds for any share
+    /// and `sample` for each sample.
     fn told(any: u64, sample: u64, shares: &[u64], equal: f64) -> u64 {
         let mut speed = Speed::default();
         for samples in shares {

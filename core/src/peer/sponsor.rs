@@ -1,5 +1,5 @@
-//! What a member does for newcomers: it forwards each finished piece and each commit to those who follow
-//! it, hands out blocks of its state, and names those who have caught up in its next header.
+//! How a member serves newcomers: it forwards each finished piece and each commit to its followers, hands out
+//! blocks of its state, and names followers that have caught up in its next header.
 
 mod follower;
 
@@ -25,51 +25,51 @@ use crate::wire::{Message, Standing};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Bytes of vectors that may be on their way to a follower before pieces are no longer forwarded to it, if that is more
-/// than [`LEAST_LAG`] rounds: a small model's rounds may be shorter than the way to a newcomer, or quicker than it can
-/// follow. As a member it will be waited for, but for that it has to be let in first.
+/// Bytes of vectors that may be on their way to a follower before the sponsor stops forwarding pieces to it, if
+/// that is more than [`LEAST_LAG`] rounds. The rounds of a small model may be shorter than the path to a newcomer,
+/// or faster than it can follow. Once it is a member, the others wait for it, but it must be admitted first.
 const LAG_BYTES: usize = 32 << 20;
 
-/// A newcomer may be so many rounds behind, however large their vectors.
+/// Rounds that a newcomer may always be behind, however long their vectors are.
 const LEAST_LAG: Round = 2;
 
-/// What a head may take on its way to a newcomer: a guess, for one with few contacts and short chains of tickets.
+/// Usual bytes of a head for a newcomer. A guess, for few contacts and short chains of tickets.
 const HEAD_BYTES: usize = 16 << 10;
 
-/// Most followers that only watch: they stay, and others must find a place too.
+/// Most followers that only watch. They stay, and others must find a place too.
 const WATCHERS: usize = MAX_PEERS / 2;
 
-/// The state is hashed for newcomers not more often than once in so many answers' time.
+/// The state is hashed for newcomers at most once in this many answer deadlines.
 const EXAMINE_TIMES: u32 = 4;
 
-/// A newcomer that had to begin again so often is slower than the ring: its sponsor waits for it.
+/// A newcomer that had to begin again this often is slower than the ring, so its sponsor waits for it.
 const SLOW: u32 = 2;
 
-/// How long a slow newcomer is waited for in all.
+/// How long the sponsor waits for slow newcomers in all.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The same where no newcomer may slow the run down: about what a trial of it may cost.
 const LITTLE_PATIENCE: Duration = Duration::from_secs(2);
 
-/// The attempt in work at a sponsor, as far as its followers need it.
+/// The part of the sponsor's attempt in work that its followers need.
 #[derive(Clone, Copy)]
 pub(crate) struct InWork<'a> {
     pub view: &'a View,
     pub finished: &'a Assembly,
 }
 
-/// What a question to a sponsor shows.
+/// The consequence of a request to a sponsor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asked {
-    /// Nothing.
+    /// None.
     Well,
-    /// Who asks is in the view in work, and is no member any more.
+    /// The peer that asks is in the view in work, and is not a member any more.
     IsOut,
     /// The sponsor's state is damaged.
     Damaged,
 }
 
-/// The newcomers that follow this peer: no more than a view has room for.
+/// The newcomers that follow this peer, at most as many as a view has members.
 #[derive(Debug, Default)]
 pub(crate) struct Sponsor {
     followers: BTreeMap<PeerId, Follower>,
@@ -95,7 +95,7 @@ impl Sponsor {
         self.followers.contains_key(&peer)
     }
 
-    /// Bytes that the followers have had it hold.
+    /// Bytes that it holds on behalf of followers.
     pub fn bytes(&self) -> usize {
         let followers = self.followers.values();
         let bytes = |f: &Follower| size_of::<Follower>() + f.contact.bytes() + f.admission.chain.bytes();
@@ -107,7 +107,7 @@ impl Sponsor {
         self.followers.remove(&peer).is_some()
     }
 
-    /// This peer can be followed no longer.
+    /// Tells all followers that this peer cannot be followed any more.
     pub fn dismiss(self, shared: &mut Shared) {
         for follower in self.followers.into_keys() {
             shared.control(follower, late::not_a_member());
@@ -120,7 +120,7 @@ impl Sponsor {
         self.followers.values_mut().for_each(|f| f.begin_attempt(lag));
     }
 
-    /// Whether there is a place for one more. Only full members have followers, while the run goes on.
+    /// Whether there is room for one more follower. Only full members have any, while the run goes on.
     fn has_room(&self, peer: PeerId, role: Role, goes_on: bool, shared: &Shared) -> bool {
         let mut watchers = self
             .followers
@@ -161,19 +161,21 @@ impl Sponsor {
             self.keep_waiting(from, shared);
             return Asked::Well;
         }
-        // If it begins again, perhaps what it was given did not fit together.
+        // If it begins again, its blocks perhaps did not fit together.
         if self.has(from) && !examine_state(work, shared) {
             return Asked::Damaged;
         }
-        // A peer behind a wildcard or NAT does not know all its addresses; the link that it opened shows one.
+        // A peer behind a wildcard address or NAT does not know all its addresses. The link that it opened shows
+        // one.
         let contact = shared.links.known_contact(from, contact);
         let (head, last) = (shared.head(), shared.lineage.last.as_ref());
         let have = have.map(|have| have.chain);
         let missed = last.filter(|last| have == Some(last.before.chain));
-        // A member that asks to follow is no member any more, unless it has just become one and not heard.
+        // A member that asks to follow is not a member any more, unless it has just become one without having
+        // heard.
         let in_view = work.is_some_and(|work| work.view.contains(from));
         let fresh = last.is_some_and(|last| last.record.headers.iter().all(|h| h.peer != from));
-        // Had it heard, it would hold the present head, and might have left the attempt in work already.
+        // If it had heard, it would hold the present head, and might have left the attempt in work already.
         let member = in_view && fresh && missed.is_some();
         let resumes = have == Some(head.chain) || missed.is_some();
         let following = Message::Following {
@@ -204,7 +206,7 @@ impl Sponsor {
         }
     }
 
-    /// The follower has fallen too far behind: it begins again from here.
+    /// The follower has fallen too far behind, and begins again from here.
     pub fn restart(&mut self, peer: PeerId, work: Option<InWork<'_>>, shared: &mut Shared) {
         if !self.has(peer) || !may_begin(peer, work, Kind::Repair, shared) {
             return;
@@ -224,7 +226,7 @@ impl Sponsor {
         }
     }
 
-    /// A piece is finished here.
+    /// A piece is finished here: forwards it.
     pub fn forward_piece(&self, view: &View, piece: &Message, shared: &mut Shared) {
         let live = self.followers.iter().filter(|(_, f)| f.live);
         for (peer, _) in live.filter(|(peer, _)| !view.contains(**peer)) {
@@ -232,7 +234,7 @@ impl Sponsor {
         }
     }
 
-    /// A round is committed here: tells the followers, and lets go of those who are members now.
+    /// A round is committed here: tells the followers, and drops those that are members now.
     pub fn forward_commit(&mut self, shared: &mut Shared) {
         let (lag, here) = (lag(shared), shared.head().round);
         let Some(last) = &shared.lineage.last else { return };
@@ -295,8 +297,8 @@ impl Sponsor {
         }
     }
 
-    /// Whether a follower that is slower than the ring would miss the round after this one. Such a peer could not come
-    /// in at all otherwise; as a member it will be waited for in every round.
+    /// Whether a follower that is slower than the ring would miss the round after this one. It could not come in
+    /// otherwise; once it is a member, the others wait for it in every round.
     pub fn waits(&self, view: &View, shared: &Shared) -> bool {
         let (lag, bound) = (lag(shared), prompt(shared));
         let (head, manifest) = (shared.head(), &shared.manifest);
@@ -311,13 +313,13 @@ impl Sponsor {
         })
     }
 
-    /// The slow newcomers were waited for so long.
+    /// Notes for how long slow newcomers were waited for.
     pub fn waited(&mut self, time: Duration) {
         let slow = self.followers.values_mut().filter(|f| f.restarts >= SLOW);
         slow.for_each(|f| f.waited += time);
     }
 
-    /// A follower has caught up to a round, or (`None`) follows somebody else.
+    /// A follower has caught up to a round, or (`None`) now follows another peer.
     pub fn on_ready(
         &mut self,
         from: PeerId,
@@ -327,7 +329,7 @@ impl Sponsor {
     ) -> Asked {
         match (self.followers.get_mut(&from), ready) {
             (Some(f), Some(ready)) => {
-                // What its sponsor names, all members check: the sponsor would be taken for the liar.
+                // All members check what a sponsor names, and would take the sponsor for the liar.
                 let good = ready.peer == from
                     && ready.is_good(
                         shared.head().round,
@@ -343,7 +345,7 @@ impl Sponsor {
             }
             (Some(_), None) => {
                 self.forget(from);
-                // Perhaps what it was given did not fit together.
+                // Its blocks perhaps did not fit together.
                 if !examine_state(work, shared) {
                     return Asked::Damaged;
                 }
@@ -358,7 +360,7 @@ impl Sponsor {
         self.named(view, shared).next().is_some()
     }
 
-    /// When one may become a member of a run that waits, which may not before.
+    /// When a follower that has to wait may become a member of a run that waits itself.
     pub fn waits_until(&self, shared: &Shared) -> Option<Time> {
         let ready = self.followers.iter().filter(|(_, f)| f.live && f.ready.is_some());
         let until = ready.filter_map(|(peer, _)| shared.probation.until(*peer, false));
@@ -375,12 +377,12 @@ impl Sponsor {
         self.named(view, shared).take(MAX_NAMED).map(newcomer).collect()
     }
 
-    /// Those who may be named: only those to whom this round is forwarded, since who is not told of the round that admits it
-    /// does not come, and among them who will be there soon. A member of the attempt may have said "ready" before it was
-    /// one.
+    /// Followers that may be named. They must receive this round, since a newcomer that does not hear of the round
+    /// that admits it does not come, and they must be there soon. A member of the attempt may have said "ready"
+    /// before it was one.
     ///
-    /// Who fails again and again has to wait, though not for as long if the others cannot train without it; and all, if one
-    /// that was named before did not come.
+    /// A peer that fails again and again has to wait, though less long if the others cannot train without it. All
+    /// have to wait if an earlier one did not come.
     fn named<'a>(
         &'a self,
         view: &'a View,
@@ -409,13 +411,13 @@ fn has_place(role: Role, shared: &Shared) -> bool {
     role == Role::Watch || shared.head().has_place(role)
 }
 
-/// A newcomer that takes longer than this for what is sent to it would have the others wait for it as for one that is gone.
+/// The others would wait for a newcomer that lags by more than this as for one that is gone.
 fn prompt(shared: &Shared) -> Duration {
     FLOOR.max(shared.detector.quiet())
 }
 
-/// Rounds that a follower may be behind before pieces are no longer forwarded to it. What it is behind when it is
-/// let in, the others wait for, so it must not be much.
+/// Rounds that a follower may be behind before pieces are no longer forwarded to it. Once it is admitted, the
+/// others wait until it has caught up, so it must not be much.
 fn lag(shared: &Shared) -> Round {
     let vector = 4 * shared.manifest.layout.len.max(1);
     ((LAG_BYTES / vector) as Round).clamp(LEAST_LAG, shared.settings.lag)
@@ -441,19 +443,18 @@ pub(crate) fn hand_out(to: PeerId, block: u32, shared: &mut Shared) {
     shared.bulk(to, message);
 }
 
-/// What a newcomer holds of the state is not what it should be: it is told the digests of all blocks, and so which of them
-/// are wrong.
+/// A newcomer's state is wrong. It gets the digests of all blocks, to find the wrong ones.
 pub(crate) fn hand_out_digests(to: PeerId, shared: &mut Shared) {
     let data = joined(&shared.lineage.blocks);
     if shared.allow(to, data.len(), Kind::Doubt) {
         let (chain, data) = (shared.head().chain, data.into());
-        // After what was forwarded of the round that led here, and before what will be of the next.
+        // After the forwarded pieces of the round that led here, and before those of the next.
         shared.bulk(to, Message::Digests { chain, data });
     }
 }
 
-/// Compares the state with its digest, and says whether it may stay: damaged, a member among others is none any more; a
-/// lone one has nothing else to go on from.
+/// Verifies the state against its digest. Whether this peer may stay a member: if the state is damaged it may not,
+/// unless it is alone and has nothing else to continue from.
 fn examine_state(work: Option<InWork<'_>>, shared: &mut Shared) -> bool {
     let pause = EXAMINE_TIMES * shared.detector.answer();
     if shared.examined_at.is_some_and(|at| shared.now - at < pause) {
@@ -472,16 +473,18 @@ fn examine_state(work: Option<InWork<'_>>, shared: &mut Shared) -> bool {
     true
 }
 
-/// Whether a peer may be given, for this question, what somebody who follows begins with: a head, and what is finished of the attempt.
+/// Whether a peer may get, for this request, the start of a follower: a head, and the finished pieces of the
+/// attempt.
 fn may_begin(peer: PeerId, work: Option<InWork<'_>>, question: Kind, shared: &mut Shared) -> bool {
     let so_far = work.map_or(0, |work| work.finished.bytes());
     shared.allow(peer, so_far + HEAD_BYTES, question)
 }
 
-/// Forwards what is finished of the attempt in work to a follower that comes in its middle. It would have to ask
-/// for it otherwise, and rounds may go by faster than it asks: at worst it would be admitted while it lacks one.
+/// Forwards the finished pieces of the attempt in work to a follower that comes in its middle. Otherwise it would
+/// have to request them, and rounds may be faster than its requests: at worst it would be admitted while it lacks
+/// one.
 fn forward_so_far(peer: PeerId, work: Option<InWork<'_>>, shared: &mut Shared) {
-    // To one that is a member already they come as the plan has it, and from nobody else.
+    // A member gets them as the plan has it, and from nobody else.
     let Some(work) = work.filter(|work| !work.view.contains(peer)) else {
         return;
     };

@@ -1,20 +1,20 @@
-//! In which order a span works on its microbatches.
+//! The order in which a span works on its microbatches.
 //!
-//! The order is that of 1F1B (PipeDream-Flush; Narayanan et al. 2021, section 2.2): a span that has a gradient goes
-//! backward, which lets go of a stash; otherwise forward, as long as no more microbatches are under way behind it than
-//! its limit says. Which microbatch comes next is its number alone, so that sums need not wait for their turn.
+//! The order is that of 1F1B (PipeDream-Flush; Narayanan et al. 2021, section 2.2). A span that has a gradient goes
+//! backward, which frees a stash. Otherwise it goes forward, unless its limit of microbatches under way is reached.
+//! Microbatches go in the order of their numbers, so that sums need not wait for their turn.
 
-/// What a span does next.
+/// A span's next task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// The forward pass of this microbatch; in the last span the backward pass with it.
+    /// The forward pass of this microbatch. In the last span, the backward pass with it.
     Forward(u32),
     /// The backward pass of this microbatch.
     Backward(u32),
 }
 
-/// What to do next, of the first microbatch whose input is there and the first whose gradient is there, with so many
-/// whose forward pass is done and whose backward pass is not. Nothing: wait.
+/// The next task, given the first microbatch whose input is there, the first whose gradient is there, and the
+/// number under way: those with a forward pass but no backward pass yet. `None`: wait.
 pub fn next_work(forward: Option<u32>, backward: Option<u32>, in_flight: u32, limit: u32) -> Option<Work> {
     match (forward, backward) {
         (_, Some(microbatch)) => Some(Work::Backward(microbatch)),
@@ -23,13 +23,17 @@ pub fn next_work(forward: Option<u32>, backward: Option<u32>, in_flight: u32, li
     }
 }
 
-/// How many microbatches more may be under way behind a span of a run than there are spans: over a slow link one is on its way
-/// for longer than a span computes on it. Each is one more stash. Over lines of 100 Mbit/s and 50 ms that are busy for most of a
-/// round, the schedule alone reaches 0.62 of its bound with one, 0.92 with six, 0.94 with eight and 0.97 with twelve.
+/// How many more microbatches may be under way behind a span than there are spans. Over a slow link, a microbatch
+/// is on its way for longer than a span computes on it. Each costs one more stash. Over lines of 100 Mbit/s and 50
+/// ms that are busy for most of a round, the schedule alone reaches this fraction of its bound:
+///
+/// | more | 1 | 6 | 8 | 12 |
+/// |---|---|---|---|---|
+/// | fraction | 0.62 | 0.92 | 0.94 | 0.97 |
 pub const MORE: u32 = 8;
 
-/// How many microbatches may be under way behind a span, and so how many stashes it keeps: one for each span from it on, as
-/// 1F1B has it where links take no time, and [`MORE`] because they do.
+/// How many microbatches may be under way behind a span, which is also its number of stashes: one for each span
+/// from it on, as in 1F1B with instant links, and [`MORE`] for slow ones.
 pub fn in_flight_limit(span: usize, spans: usize) -> u32 {
     spans.saturating_sub(span).max(1) as u32 + MORE
 }

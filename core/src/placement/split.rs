@@ -4,47 +4,47 @@ use super::schedule::in_flight_limit;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// What one step of a model takes, for one microbatch.
+/// The cost of one step of a model, for one microbatch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StepNeeds {
-    /// Microseconds of its forward pass; of the last step, which gives the loss, 0: its backward pass has it.
+    /// Microseconds of its forward pass. 0 for the last step, which gives the loss: its backward pass includes it.
     pub forward_us: u64,
-    /// Microseconds of its backward pass, in which its forward pass is computed again.
+    /// Microseconds of its backward pass, which repeats its forward pass.
     pub backward_us: u64,
-    /// The parameter tensors that it uses: number in the layout, and elements. Another step may use the same (a tied
-    /// embedding).
+    /// The parameter tensors that it uses: number in the layout, and elements. Another step may use the same (a
+    /// tied embedding).
     pub tensors: Vec<(usize, u64)>,
-    /// Bytes that its backward pass takes beside parameters and boundaries: activations and what is computed from them.
+    /// Bytes that its backward pass takes besides parameters and boundaries: activations and their derivatives.
     pub working_bytes: u64,
 }
 
-/// What holds for all spans.
+/// The costs common to all spans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
     /// Bytes for each parameter: the weight, its gradient, the optimizer's moments.
     pub bytes_per_parameter: u64,
-    /// Bytes of one microbatch's activations as they travel between two spans, and are stashed.
+    /// Bytes of one microbatch's activations, as sent between two spans and stashed.
     pub boundary_bytes: u64,
-    /// Bytes of a process that holds nothing.
+    /// Bytes of an empty process.
     pub fixed_bytes: u64,
 }
 
-/// Parameters of a run of steps, each tensor counted once.
+/// Parameters of a sequence of steps, each tensor counted once.
 fn span_parameters(span: &[StepNeeds]) -> u64 {
     let tensors = span.iter().flat_map(|step| step.tensors.iter().copied());
     tensors.collect::<BTreeMap<_, _>>().values().sum()
 }
 
-/// Microseconds that a run of steps works on one microbatch, forward and backward. The `last` span computes its
-/// forward pass once, since the gradient is there as soon as the loss is.
+/// Microseconds of a sequence of steps for one microbatch, forward and backward. The `last` span computes its
+/// forward pass once, since it has the gradient as soon as the loss.
 fn span_us(span: &[StepNeeds], last: bool) -> u64 {
     let forward: u64 = span.iter().map(|step| step.forward_us).sum();
     let backward: u64 = span.iter().map(|step| step.backward_us).sum();
     if last { backward } else { forward + backward }
 }
 
-/// Bytes that a machine holds at most for a run of steps with so many spans behind it, in a run: as many microbatches are
-/// stashed as may be under way there. `first`: its stash is the samples' numbers, which are nothing.
+/// Most bytes of a machine for a span with `behind` spans behind it, in a run: it stashes as many microbatches as
+/// may be under way. The stash of the `first` span is only sample numbers, which are free.
 pub fn span_bytes(span: &[StepNeeds], first: bool, behind: usize, terms: &Terms) -> u64 {
     let stashed = if first { 0 } else { in_flight_limit(0, behind + 1) };
     let working: u64 = span.iter().map(|step| step.working_bytes).sum();
@@ -54,14 +54,14 @@ pub fn span_bytes(span: &[StepNeeds], first: bool, behind: usize, terms: &Terms)
         + working
 }
 
-/// Cuts a model into this many spans, each of which fits into so many bytes, such that the slowest takes as little time for
-/// a microbatch as possible, which bounds a full pipeline. Of equally good cuts it takes the one whose last spans are
-/// longest. None if nothing fits, or there are fewer steps than spans.
+/// Cuts a model into `count` spans, each of which fits into `bytes`, such that the slowest takes as little time for
+/// a microbatch as possible, which bounds a full pipeline. Of equally good cuts it takes the one with the longest
+/// last spans. `None` if nothing fits, or if there are fewer steps than spans.
 ///
-/// By dynamic programming over steps and spans; it looks at `O(count x steps^2)` spans.
+/// Dynamic programming over steps and spans; it looks at `O(count x steps^2)` spans.
 pub fn split(steps: &[StepNeeds], count: usize, bytes: u64, terms: &Terms) -> Option<Vec<Range<usize>>> {
-    // For each number of steps, the slowest span's time when the spans so far have these, and where the last of them
-    // begins.
+    // For each number of steps, the time of the slowest span if the spans so far have these, and where the last of
+    // them begins.
     let mut best: Vec<Option<(u64, usize)>> = vec![None; steps.len() + 1];
     best[0] = Some((0, 0));
     let mut begins = Vec::new();
@@ -103,7 +103,7 @@ fn walk_back(begins: &[Vec<Option<usize>>], steps: usize) -> Option<Vec<Range<us
     (end == 0).then_some(spans)
 }
 
-/// The fewest spans that fit into so many bytes each, cut as [`split`] does. None if not even single steps do.
+/// The fewest spans that fit into `bytes` each, cut as [`split`] does. `None` if not even single steps fit.
 pub fn fewest_spans(steps: &[StepNeeds], bytes: u64, terms: &Terms) -> Option<Vec<Range<usize>>> {
     (1..=steps.len()).find_map(|count| split(steps, count, bytes, terms))
 }
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
     use crate::base::random::SplitMix;
 
-    /// A model of so many steps, of which the first and the last share a tensor.
+    /// A model of this many steps, of which the first and the last share a tensor.
     fn drawn(random: &mut SplitMix, count: usize) -> Vec<StepNeeds> {
         let mut up_to = |most: u64| random.bits() % most;
         let mut steps: Vec<StepNeeds> = (0..count)
@@ -130,7 +130,7 @@ mod tests {
         steps
     }
 
-    /// The slowest span's time of the best cut of the rest into so many spans, by looking at all of them.
+    /// The slowest span's time of the best cut of the rest into `left` spans, found by trying all.
     fn exhaustive(steps: &[StepNeeds], begin: usize, left: usize, bytes: u64, terms: &Terms) -> Option<u64> {
         if left == 0 {
             return (begin == steps.len()).then_some(0);

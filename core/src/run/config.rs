@@ -23,7 +23,7 @@ pub struct TensorSpec {
     pub name: String,
     /// Dimensions, outermost first.
     pub shape: Vec<usize>,
-    /// First element in the flat vector.
+    /// Position of its first element in the flat vector.
     pub offset: usize,
     /// Whether weight decay applies (not to biases and norms).
     pub decay: bool,
@@ -41,7 +41,7 @@ impl TensorSpec {
     }
 }
 
-/// How the model's parameters lie in the flat vector.
+/// The places of the model's parameters in the flat vector.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Layout {
     /// Tensors in visiting order, without gaps.
@@ -51,7 +51,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// A layout of one tensor, for vectors without a model behind them.
+    /// A layout of one tensor, for vectors without a model.
     pub fn flat(len: usize) -> Self {
         let tensor = TensorSpec {
             name: "vector".into(),
@@ -66,16 +66,16 @@ impl Layout {
     }
 }
 
-/// Who sends what to whom in an all-reduce: see [`Plan`](crate::collective::Plan). Written and read as `ring` and
+/// How an all-reduce routes its pieces: see [`Plan`](crate::collective::Plan). Written and read as `ring` and
 /// `direct`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Topology {
-    /// Each member sends to the next alone: 2(n-1) one-way delays, two links for each member.
+    /// Each member sends to the next member only: 2(n-1) one-way delays, two links for each member.
     #[default]
     Ring,
-    /// Each member owns a share of the vector, gets all contributions to it and sends its sum to all: 2 one-way delays,
-    /// a link between any two. A parameter server spread over all members, as BytePS has it.
+    /// Each member owns a share of the vector, receives all contributions to it and sends its sum to all: 2 one-way
+    /// delays, a link between any two. This is a parameter server spread over all members, as in BytePS.
     Direct,
 }
 
@@ -93,7 +93,7 @@ impl fmt::Display for Topology {
     }
 }
 
-/// No topology has this name.
+/// This topology does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no topology is called \"{0}\": use one of ring, direct")]
 pub struct UnknownTopology(pub String);
@@ -109,22 +109,22 @@ impl FromStr for Topology {
     }
 }
 
-/// Where a run's data comes from.
+/// The origin of a run's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DataSource {
-    /// The task makes it itself, the same on every peer.
+    /// The task generates it, the same on every peer.
     Made,
-    /// The founder was given it, in files. Whoever lacks it fetches those from a peer, or is given a copy.
+    /// The founder has it in files. A peer without them fetches them from another peer, or gets a copy by hand.
     Given {
-        /// Hash of what says which files they are, how long, and what is in them: so a fetch is checked as it comes.
+        /// Hash of the list of files with their lengths and hashes, so that a peer can check a fetch as it arrives.
         files: Digest,
     },
 }
 
-/// All that defines a run. Immutable; its hash is the [`RunId`].
+/// The definition of a run. Immutable; its hash is the [`RunId`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// Public half of the run's key: every right to take part goes back to it.
+    /// Public half of the run's key, the root of every right to take part.
     pub key: PeerId,
     /// Name of the task, such as `digits`.
     pub task: String,
@@ -140,15 +140,15 @@ pub struct Manifest {
     pub data_source: DataSource,
     /// Samples after which the run ends (epochs times samples, or rounds times batch).
     pub target: NonZeroU64,
-    /// Samples of a step, over all peers: of a round, but for [local steps](Self::local).
+    /// Samples of one step, over all peers. Without [local steps](Self::local), a round is one step.
     pub batch: NonZeroU32,
-    /// Samples a device works on at once (0: as many as its share).
+    /// Samples that a device computes at once; 0 means its whole share.
     pub micro_batch: u32,
-    /// The parameters' places.
+    /// The places of the parameters.
     pub layout: Layout,
-    /// How gradients become parameters.
+    /// The optimizer that applies gradients to parameters.
     pub optimizer: Optimizer,
-    /// How its vectors are kept between two steps.
+    /// The precision of its vectors between two steps.
     pub moments: Moments,
     /// Base learning rate.
     pub lr: f32,
@@ -156,62 +156,64 @@ pub struct Manifest {
     pub schedule: Schedule,
     /// Largest global norm of the mean gradient.
     pub clip: Option<f32>,
-    /// Whether members take steps of their own between two exchanges: then optimizer, rate and clipping are those of the
-    /// members' own steps.
+    /// Set if members take local steps between two exchanges. Then optimizer, rate and clipping are those of the
+    /// local steps.
     pub local: Option<LocalSteps>,
     /// With local steps: whether members take the first steps of the next round while the sums of this one travel.
     pub overlap: bool,
-    /// How chunks travel.
+    /// The encoding of chunks on the wire.
     pub codec: Codec,
-    /// Who sends them to whom; none: whichever takes less time ([`Pace`](crate::ledger::pace::Pace)).
+    /// The topology; `None` lets [`Pace`](crate::ledger::pace::Pace) choose the faster one.
     pub topology: Option<Topology>,
-    /// Elements in one piece of a chunk.
+    /// Elements of one piece of a chunk.
     pub piece: NonZeroU32,
-    /// Below this many members the run waits.
+    /// The run waits while it has fewer members than this.
     pub min_peers: NonZeroU16,
-    /// Whether a newcomer with which the run would be slower stands aside ([`aside`](crate::aside)).
+    /// Whether a newcomer with which the run would be slower stands aside
+    /// ([`ledger::aside`](crate::ledger::aside)).
     pub stand_aside: bool,
-    /// How many members keep the optimizer's vectors of each part of the parameters, as ZeRO-1 has it; none: every member
-    /// keeps all.
+    /// The number of members that keep the optimizer's vectors of each part of the parameters, as in ZeRO-1.
+    /// `None`: every member keeps all.
     pub copies: Option<NonZeroU16>,
-    /// How the model is cut over its members, where who keeps a part keeps its weights too; none: every member has all weights.
+    /// How the model is cut over its members. A keeper of a part then keeps its weights too. `None`: every member
+    /// has all weights.
     pub split: Option<Split>,
 }
 
-/// What is wrong with a manifest.
+/// Why a manifest cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ManifestError {
-    /// It is of another version than [`Manifest::VERSION`].
+    /// Its version is not [`Manifest::VERSION`].
     #[error(
         "the run's manifest is of version {found}, and this program reads version {reads}: use a program of the \
          version that began the run, or begin another run",
         reads = Manifest::VERSION
     )]
     Version {
-        /// Which.
+        /// The version that it has.
         found: u8,
     },
-    /// It does not begin as a manifest does: it was made before there were versions, or is something else.
+    /// It does not begin like a manifest. It was made before manifests had versions, or is something else.
     #[error(
         "the run's manifest names no version, as those of the first programs did not, and this program reads \
          version {reads}: use a program of the version that began the run, or begin another run",
         reads = Manifest::VERSION
     )]
     NoVersion,
-    /// It cannot be used.
+    /// Its settings are wrong or contradict each other.
     #[error("the run's manifest is not usable: {0}")]
     Unusable(&'static str),
 }
 
-/// What an encoded manifest begins with, before its version.
+/// The first bytes of an encoded manifest, before its version.
 const MARK: &[u8] = b"annrun\0";
 
 impl Manifest {
-    /// Version of a manifest's encoding. Another field is another version.
+    /// Version of the encoding. Every change of the fields needs a new version.
     pub const VERSION: u8 = 9;
 
-    /// A run of one sample with these parameters, for whoever names only what matters to it:
-    /// `Manifest { lr: 0.1, ..Manifest::new(layout) }`.
+    /// A run of one sample with these parameters, as a base for a caller that sets only some fields: `Manifest {
+    /// lr: 0.1, ..Manifest::new(layout) }`.
     pub fn new(layout: Layout) -> Self {
         Self {
             key: PeerId([0; 32]),
@@ -242,34 +244,34 @@ impl Manifest {
         }
     }
 
-    /// Most bytes of an encoded manifest.
+    /// The largest encoded manifest, in bytes.
     pub const SIZE_LIMIT: usize = 1 << 20;
     /// Default elements per piece: 64 KiB of f32, 5 ms at 100 Mbit/s, so that a ring's pipeline fills early.
     pub const PIECE: NonZeroU32 = NonZeroU32::new(16 * 1024).unwrap();
 
-    /// Elements of one block, the unit in which a state travels to a newcomer: four pieces, at most as many as
-    /// with the default piece, so that a block with all optimizer slots stays below 1 MiB.
+    /// Elements of one block, the unit in which a newcomer fetches the state: four pieces, but no more than four of
+    /// the default length, so that a block with all optimizer slots stays below 1 MiB.
     pub fn block(&self) -> usize {
         4 * self.piece.min(Self::PIECE).get() as usize
     }
 
-    /// Whether newcomers are tried out: where members keep parts of the state, who keeps some cannot stand aside.
+    /// Whether newcomers have trials. If members keep parts of the state, a keeper cannot stand aside.
     pub fn tries_newcomers(&self) -> bool {
         self.stand_aside && self.copies.is_none() && self.split.is_none()
     }
 
-    /// Whether a round of so many members trains, rather than only changing the membership.
+    /// Whether a round of this many members trains. Otherwise it only changes the membership.
     pub fn trains(&self, members: usize) -> bool {
         members >= usize::from(self.min_peers.get())
     }
 
-    /// Most samples that a round hands out.
+    /// The most samples that a round hands out.
     pub fn most_samples(&self) -> u64 {
         let most = |local: &LocalSteps| local.steps.map_or(LocalSteps::MOST, NonZeroU32::get);
         u64::from(self.batch.get()) * u64::from(self.local.as_ref().map_or(1, most))
     }
 
-    /// What a round's sum is applied to the shared state by, and at which base rate.
+    /// The optimizer that applies a round's sum to the shared state, and its base rate.
     pub fn shared_optimizer(&self) -> (&Optimizer, f32) {
         match &self.local {
             None => (&self.optimizer, self.lr),
@@ -277,8 +279,8 @@ impl Manifest {
         }
     }
 
-    /// Bytes of what every member holds: of the parameters and, unless members keep [parts](Self::copies) of it, of the
-    /// optimizer's vectors. Nothing where the model is [split](Self::split).
+    /// Bytes of the state that every member holds: the parameters and, unless members keep [parts](Self::copies) of
+    /// them, the optimizer's vectors. 0 if the model is [split](Self::split).
     pub fn state_bytes(&self) -> u64 {
         if self.split.is_some() {
             return 0;
@@ -291,12 +293,13 @@ impl Manifest {
         4 * self.layout.len as u64 + moments
     }
 
-    /// Bytes of all the optimizer's vectors.
+    /// Bytes of all vectors of the optimizer.
     pub fn moments_bytes(&self) -> u64 {
         self.shared_optimizer().0.slots() as u64 * self.moments.bytes(self.layout.len as u64)
     }
 
-    /// Bytes of parameters and optimizer's vectors that one of so many full members holds, once all have taken their parts.
+    /// Bytes of parameters and optimizer's vectors that one of `members` full members holds, once each has its
+    /// parts.
     pub fn member_bytes(&self, members: u64) -> u64 {
         let members = members.max(1);
         let weights = self.split.as_ref().map_or(0, |_| 4 * self.layout.len as u64);
@@ -306,13 +309,13 @@ impl Manifest {
         self.state_bytes() + kept
     }
 
-    /// Whether each member adds what rounding has taken from its sums to its next contribution: see [`Codec::has_feedback`].
+    /// Whether each member adds its rounding errors to its next contribution: see [`Codec::has_feedback`].
     pub fn feedback(&self) -> bool {
         self.codec.has_feedback(self.local.is_some())
     }
 
-    /// Whether members go on with what they alone know, so that only a ledger from the beginning can be replayed: rounding
-    /// errors, moments of their own or of parts.
+    /// Whether members carry on private values: rounding errors, moments of their own or of parts. Then a replay
+    /// must start at the beginning of the ledger.
     pub fn is_replayed_from_the_beginning(&self) -> bool {
         self.feedback() || self.local.is_some() || self.copies.is_some()
     }
@@ -322,7 +325,7 @@ impl Manifest {
         RunId(*blake3::hash(&self.encode()).as_bytes())
     }
 
-    /// What every right in the run goes back to.
+    /// The root of every right in the run.
     pub fn root(&self) -> Root {
         Root {
             run: self.run_id(),
@@ -330,13 +333,13 @@ impl Manifest {
         }
     }
 
-    /// As bytes, the same on every platform: a mark, the version, the fields.
+    /// Encodes it, the same on every platform: a mark, the version, the fields.
     pub fn encode(&self) -> Vec<u8> {
         let front = [MARK, &[Self::VERSION]].concat();
         postcard::to_extend(self, front).expect("a manifest has only plain data")
     }
 
-    /// Reads and checks a manifest, also one from a stranger.
+    /// Reads and checks a manifest, which may come from a stranger.
     pub fn decode(bytes: &[u8]) -> Result<Self, ManifestError> {
         if bytes.len() > Self::SIZE_LIMIT {
             return Err(ManifestError::Unusable("it is larger than 1 MiB"));
@@ -352,7 +355,7 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Whether all numbers make sense together.
+    /// Checks that all settings are in range and fit each other.
     pub fn check(&self) -> Result<(), ManifestError> {
         let need = |ok: bool, why| ok.then_some(()).ok_or(ManifestError::Unusable(why));
         need(
@@ -418,38 +421,38 @@ impl Manifest {
     }
 }
 
-/// Most members of a view. A guess: rings much longer than this want another schedule anyway.
+/// Most members of a view. A guess: much longer rings need another schedule anyway.
 pub const MAX_PEERS: usize = 64;
 
-/// Most of them that are no full members: half, so that guests never crowd out those who keep the run.
+/// Most members that are not full members: half, so that guests never outnumber the members that keep the run.
 pub const MAX_CONTRIBUTORS: usize = MAX_PEERS / 2;
 
-/// Most elements of the flat vector (64 GiB of f32): keeps index arithmetic far from overflow.
+/// Most elements of the flat vector (64 GiB of f32). Keeps index arithmetic far from overflow.
 pub const MAX_ELEMENTS: u64 = 1 << 34;
 
-/// What one peer decides for itself.
+/// What one peer chooses for itself.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// This peer.
     pub me: PeerId,
-    /// What signs in its name.
+    /// Signs in its name.
     pub key: Key,
-    /// What shows its right to take part.
+    /// The proof of its right to take part.
     pub admission: Admission,
-    /// Where others can dial it.
+    /// The addresses at which others can dial it.
     pub contact: Contact,
-    /// What the protocol's time 0 is in seconds since 1970: whether a ticket has expired is all that depends on it.
+    /// The protocol's time 0, in seconds since 1970. Only the expiry of tickets depends on it.
     pub epoch_s: u64,
-    /// When this peer was started, in microseconds since some fixed moment: what others pass on for it is numbered from
-    /// here on, so that nobody can pass on what it wrote in an earlier life.
+    /// When this peer was started, in microseconds since a fixed moment. The frames that others relay for it are
+    /// numbered from here on, so that nobody can replay frames of an earlier start.
     pub started: u64,
-    /// Most rounds that a newcomer which follows this peer may be behind, at least 2.
+    /// The most rounds that a newcomer which follows this peer may be behind, at least 2.
     pub lag: Round,
-    /// What this peer has room for of a model that is [split](Manifest::split).
+    /// How much of a [split](Manifest::split) model this peer has room for.
     pub room: Room,
-    /// What its weights begin with there.
+    /// The first weights of a split model.
     pub initial: Option<Initial>,
-    /// After each so many rounds this peer saves what it has, and tells the others, where a model is split; 0: never.
+    /// In a split run, this peer saves its parts after every this many rounds, and tells the others; 0: never.
     pub saves_every: Round,
     /// A bug switched on to prove that the simulation finds it.
     #[cfg(feature = "sim")]
@@ -457,7 +460,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Usual [`lag`](Self::lag).
+    /// The usual [`lag`](Self::lag).
     pub const LAG: Round = 128;
 
     /// A peer without bugs.
@@ -478,7 +481,7 @@ impl Settings {
         }
     }
 
-    /// A full member that signs by a stand-in.
+    /// A full member with a stand-in key.
     #[cfg(any(test, feature = "sim"))]
     pub fn stand_in(me: PeerId, contact: Contact, manifest: &Manifest) -> Self {
         Self::new(
@@ -493,7 +496,7 @@ impl Settings {
         self.admission.role()
     }
 
-    /// What it has room for of a run's model, if that is split.
+    /// The spans of a run's model that it has room for; none if the model is not split.
     pub(crate) fn room(&self, manifest: &Manifest) -> Room {
         let split = manifest.split.as_ref();
         split.map_or_else(Room::default, |split| self.room.within(split.spans.len()))
@@ -538,7 +541,7 @@ mod tests {
             change(&mut two);
             let (one, mut bytes) = (one.encode(), two.encode());
             assert_eq!(Manifest::decode(&bytes), Ok(two));
-            // It is this byte.
+            // The position of the version's byte.
             let at = (0..one.len()).find(|i| one[*i] != bytes[*i]).unwrap();
             bytes[at] = 0;
             let refused = ManifestError::Unusable("it cannot be decoded");
@@ -560,7 +563,7 @@ mod tests {
             text.contains("version 9") && text.contains("reads version 8"),
             "{text}"
         );
-        // As it was before there were versions.
+        // Encoded as before manifests had versions.
         let first = postcard::to_allocvec(&manifest).unwrap();
         assert_eq!(Manifest::decode(&first), Err(ManifestError::NoVersion));
         assert_eq!(Manifest::decode(&[]), Err(ManifestError::NoVersion));
@@ -602,7 +605,7 @@ mod tests {
         };
         assert_eq!(good.check(), Ok(()));
         assert_eq!(Manifest::decode(&good.encode()), Ok(good.clone()));
-        // Nothing is held by all, and who holds a span holds its weights and moments.
+        // No state is held by all, and the holder of a span holds its weights and moments.
         assert_eq!((good.state_bytes(), good.member_bytes(2)), (0, 8 * 12));
         type Change = fn(&mut Manifest);
         let wrong: [(&str, Change); 5] = [

@@ -1,4 +1,4 @@
-//! What must hold of the peers at every moment, and at the end of all of them.
+//! The conditions on all peers, at every moment and at the end.
 
 mod rounds;
 
@@ -12,33 +12,33 @@ use crate::peer::agreement::is_cut_off;
 use crate::peer::{Change, Commit, Event, Exit, Input, OutcastReason, Output, Peer, Phase, Reason};
 use crate::wire::{Message, ViewKey};
 
-/// Most vectors that a peer may hold in queues and early pieces, beside its state: its own round, one
-/// that is early, one to repair others, and a window for each of its followers.
+/// Most vectors that a peer may hold in queues and early pieces, besides its state: its own round, one that is
+/// early, one to repair others, and a window for each of its followers.
 const MOST_VECTORS: usize = 16;
-/// What it may hold beside them: of each frame that it had relayed, and of each peer that it knows, a little.
+/// Bytes that it may hold besides: a little for each frame that it had relayed, and for each peer that it knows.
 const MOST_BOOKS: usize = 192 << 10;
-/// What goes with each of these vectors beside its elements: headers, which say more where members keep parts.
+/// Bytes with each of these vectors besides its elements: headers, which are larger if members keep parts.
 const AROUND: [usize; 2] = [4 << 10, 5 << 10];
-/// So long after the faults lineages may still not have met: dials that just failed, links not yet known to be
-/// dead, a slow peer's round. Who finishes before that may finish apart from others.
+/// How long after the faults lineages may still not have met, because of dials that just failed, links not yet
+/// known to be dead, or a slow peer's round. Peers that finish before that may finish apart.
 const GRACE_US: u64 = 60_000_000;
-/// After the faults a peer may need so long to be a member again, beside some rounds.
+/// How long after the faults a peer may take to become a member again, in addition to some rounds.
 const PATIENCE_US: u64 = 150_000_000;
 
-/// What an input obliges a peer to at once. That everything comes right in the end does not show these: other
-/// rules and deadlines make up for them, only later.
+/// What an input obliges a peer to do at once. The end result does not show a violation: other rules and deadlines
+/// make up for it, only later.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Duty {
     None,
-    /// A member that it trusts has excluded it: it is one no longer.
+    /// A member that it trusts has excluded it, so it is not a member any more.
     Yield,
-    /// It suspects who says so: it stays where it is.
+    /// It suspects the sender, so it stays where it is.
     Distrust(ViewKey, PeerId),
-    /// It is no member, and somebody who may still wait for it asks.
+    /// It is not a member, and a peer that may still wait for it asks.
     Answer(PeerId),
-    /// It has seen a lie in this attempt: it suspects the liar.
+    /// It has seen a lie in this attempt, so it suspects the liar.
     Blame(ViewKey, PeerId),
-    /// It is shown a lineage in the name of members that have not signed for it: it stays in its own.
+    /// It is shown a lineage whose members have not signed for it, so it stays in its own.
     Doubt(PeerId),
 }
 
@@ -48,7 +48,7 @@ impl Duty {
             return Self::None;
         };
         match (&peer.phase, message) {
-            // Who can commit what it has stopped may do so by itself.
+            // A member that can commit what it has stopped may do so by itself.
             (Phase::Member(w), Message::Decision { view, .. } | Message::Committed { view, .. })
                 if *view == w.view.key && w.agreement.suspects(*from) && !w.reduce.has_said_held() =>
             {
@@ -73,7 +73,7 @@ impl Duty {
 }
 
 impl World {
-    /// Has a peer done what it must?
+    /// Checks that a peer has done its duty.
     pub(super) fn check_duty(&mut self, i: usize, duty: Duty, outputs: &[Output]) {
         let name = &self.nodes[i].name;
         let wrong = match duty {
@@ -81,7 +81,7 @@ impl World {
                 .is_member()
                 .then(|| format!("{name} was excluded and is a member still")),
             Duty::Distrust(view, by) => {
-                // Who has waited for all of them in vain, and is no full member, has decided by itself.
+                // A peer that has waited for all of them in vain, and is not a full member, has decided by itself.
                 let alone = |event: &Event| {
                     let reason = OutcastReason::NoMember;
                     matches!(event, Event::Outcast { reason: why, .. } if *why == reason)
@@ -117,7 +117,7 @@ impl World {
         }
     }
 
-    /// A peer told its driver something.
+    /// A peer has emitted an event.
     pub(super) fn on_event(&mut self, i: usize, event: Event) {
         if self.nodes[i].is_liar() {
             return match event {
@@ -159,12 +159,13 @@ impl World {
             Event::Lost { samples } => self.check_lost(i, samples),
             Event::Entered => {
                 self.nodes[i].came_from = None;
-                // Others may have committed a round with it, after which it should keep what it does not.
+                // Others may have committed a round with it, after which it should keep parts that it does not
+                // have.
                 self.nodes[i].has_entered = true;
                 self.note_whole(i);
                 let node = &self.nodes[i];
                 let again = |peer: &Peer| node.left.contains(&peer.head().chain);
-                // What has been decided is no round any more.
+                // Attempts that were decided are in no round any more.
                 if node
                     .peer
                     .as_ref()
@@ -220,11 +221,11 @@ impl World {
         }
     }
 
-    /// Takes a commit into the ledger of all lineages. Gives the lineage after it.
+    /// Adds a commit to the ledger of all lineages. Returns the lineage after it.
     fn enter(&mut self, i: usize, commit: &Commit) -> Result<Digest, String> {
         let node = &self.nodes[i];
         let before = match (node.stands, &node.peer) {
-            // It was led into a lineage by a liar and has gone on from there at once: what lies between nobody can see.
+            // A liar led it into a lineage, from which it continued at once: nobody can see what lies between.
             (Some((chain, _)), Some(peer)) if node.misled && peer.head().chain == chain => {
                 return Ok(chain);
             }
@@ -242,7 +243,7 @@ impl World {
         self.ledger.commit(before, node, commit, spoilt)
     }
 
-    /// Others may follow a liar to where it stands: what it commits as its code does is a lineage too.
+    /// Others may follow a liar to where it stands, so a commit that its code makes is a lineage too.
     fn on_liars_commit(&mut self, i: usize, commit: &Commit) {
         let entered = self.enter(i, commit);
         if let Err(why) = &entered {
@@ -281,7 +282,7 @@ impl World {
         self.nodes[i].last_commit_at = self.now;
     }
 
-    /// After every input: does the peer stand where it should, within its bounds?
+    /// After every input: checks that the peer stands where it should, within its bounds.
     pub(super) fn look_at(&mut self, i: usize) {
         let node = &self.nodes[i];
         let Some(peer) = &node.peer else { return };
@@ -314,7 +315,7 @@ impl World {
             .last
             .as_ref()
             .map_or(&[][..], |last| &last.decided);
-        // A member that says one set of suspects to one and another to another can have two parts decide differently.
+        // A member that names different suspects to different members can make two parts decide differently.
         let honest = |decided: &&Decided| !decided.members.iter().any(|m| self.ledger.liars.contains(m));
         let decided: Vec<Decided> = last.iter().chain(here).filter(honest).cloned().collect();
         for decided in &decided {
@@ -325,7 +326,7 @@ impl World {
         }
         let stands = stands(peer);
         let member = stands.is_some();
-        // What a liar gave it was the state after all.
+        // The state that a liar gave it turned out to be right.
         let sound = member && node.misled && self.ledger.holds(peer);
         if member
             && (node.stands != stands || node.last_commit_at == self.now)
@@ -356,7 +357,7 @@ impl World {
             }
             Exit::Left => (!node.leaving).then_some("left without being asked"),
             Exit::NotFinite => {
-                // Values that can be summed and are far from what any device makes ruin any model.
+                // Values that can be summed but are far from what any device computes ruin any model.
                 let is_split = self.plan.manifest.split.is_some();
                 let ruined = !self.lies.spoilt.is_empty() || is_split && self.ledger.is_unkept;
                 let spoilt = self.plan.faults.iter().any(|(k, _)| *k == Kind::Spoil);
@@ -384,7 +385,7 @@ impl World {
         self.nodes[i].stands = Some(stands);
     }
 
-    /// Longest round of this world, in microseconds: the slowest peer alone.
+    /// Longest round of this world, in microseconds: that of the slowest peer alone.
     pub(super) fn longest_round_us(&self) -> f64 {
         let rate = self.plan.rate_bytes_per_s / self.plan.slow_line;
         let n = self.plan.peers.len() as f64;
@@ -405,13 +406,13 @@ impl World {
                 .is_none_or(|first| first >= healed_at.saturating_add(GRACE_US))
     }
 
-    /// Once the faults have ended the run must come to its end, with everybody on board.
+    /// Once the faults have ended, the run must come to its end, with everybody on board.
     pub(super) fn check_progress(&mut self) {
         self.check_pace_among_liars();
         let Some(healed_at) = self.healed_at.map(|at| at.max(self.rested_at)) else {
             return;
         };
-        // The last that held a whole state may have left while the others were on their way back.
+        // The last peer with a whole state may have left while the others were on their way back.
         self.hopeless |= self.is_state_gone() || self.are_spans_gone();
         let round_us = self.longest_round_us();
         let rounds = self.plan.rounds() + 10.0;
@@ -443,14 +444,14 @@ impl World {
         }
     }
 
-    /// Until when others have a peer wait that they have excluded again and again, while there were faults.
+    /// Until when others let a peer wait that they have excluded repeatedly while there were faults.
     fn probation_until(&self, node: &Node) -> u64 {
         let others = self.honest().filter_map(|other| other.peer.as_ref());
         let until = others.filter_map(|other| other.shared.probation.until(node.id, true));
         until.map(|until| until.0).max().unwrap_or(0)
     }
 
-    /// All are done: together, and all of them.
+    /// All peers are done: checks that they finished together.
     pub(super) fn check_end(&mut self) {
         if self.honest().any(|n| n.exit == Some(Exit::NotFinite)) {
             return;
@@ -462,11 +463,11 @@ impl World {
         }
         let Some(first) = finished.first() else {
             if self.was_lost {
-                // Somebody was about to begin then, but not with the state.
+                // A peer was about to begin then, but without the state.
                 return;
             }
-            // A liar need not let anybody in, and can bar all who know nobody else. Who has crashed for good, or was asked
-            // to leave, finishes nothing.
+            // A liar need not admit anybody, and can bar all peers that know nobody else. A peer that crashed for
+            // good or was asked to leave does not finish.
             let is_out = |n: &Node| matches!(n.exit, None | Some(Exit::Barred(_) | Exit::Left));
             let is_in = |n: &Node| n.was_member && !is_out(n);
             if self.plan.liars.is_some() && !self.honest().any(is_in) {
@@ -490,7 +491,7 @@ impl World {
     }
 }
 
-/// Whether what nobody else has goes on as it has become in a peer's memory, where a model is split.
+/// Whether a peer has accepted parts that changed in its memory, because nobody else has them.
 fn has_taken(peer: &Peer) -> bool {
     peer.manifest().split.is_some() && peer.state().kept.has_taken()
 }
@@ -501,13 +502,13 @@ fn is_drawn(output: &Output) -> bool {
     matches!(output, Output::Event(Event::Outcast { reason: why, .. }) if *why == reason)
 }
 
-/// Lineage and digest of a peer that holds all that its lineage does: a member, or one that is done.
+/// Lineage and digest of a peer with the whole state of its lineage: a member, or one that is done.
 pub(super) fn stands(peer: &Peer) -> Option<(Digest, Digest)> {
     let whole = matches!(peer.phase, Phase::Member(_) | Phase::Lingering(_));
     whole.then(|| (peer.head().chain, peer.digest()))
 }
 
-/// Whether a peer did with an attempt what another said, rather than nothing or to exclude that one.
+/// Whether a peer has accepted a statement about an attempt, rather than ignoring it or excluding its author.
 fn believes(peer: &Peer, view: ViewKey, by: PeerId) -> bool {
     let told = match &peer.phase {
         Phase::Member(w) if w.view.key == view => {
@@ -517,7 +518,7 @@ fn believes(peer: &Peer, view: ViewKey, by: PeerId) -> bool {
         _ => &[],
     };
     let last = peer.shared.lineage.last.as_ref();
-    // Who is alone may have committed more than one round since, and remembers what it decided on the way to the last.
+    // A lone peer may have committed several rounds since, and remembers only its decisions on the way to the last.
     let forgotten = last.is_some_and(|last| last.view.round > view.round);
     let last = last.map_or(&[][..], |last| &last.decided);
     let own = last

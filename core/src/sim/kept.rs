@@ -307,8 +307,8 @@ pub(super) fn check(peer: &Peer, state: &State) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks that a record leaves each part the keepers that the run wants, or as many as there can be, except for
-/// lost and dropped ones; and each span as many members with all of it.
+/// Checks that a record leaves each part the wanted keepers, or as many as there can be, except for lost and
+/// dropped ones. Each span needs as many members with all of it.
 pub(super) fn check_copies(
     before: &Head,
     after: &Head,

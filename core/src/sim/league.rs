@@ -27,7 +27,7 @@ pub(super) struct Lies {
     pub invented: BTreeSet<PeerId>,
     /// Lies seen: by which peer, in which attempt, of which liar, and when.
     pub seen: BTreeMap<(usize, ViewKey, PeerId), u64>,
-    /// What honest members have committed in each attempt, and which was the first.
+    /// By attempt: the digest that honest members have committed, and the first of them.
     pub committed: BTreeMap<ViewKey, (Digest, usize)>,
     /// Peers that have signed two finished chunks in an attempt, and when honest members have seen that their
     /// states differ.

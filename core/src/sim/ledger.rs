@@ -1,7 +1,6 @@
-//! All lineages as they should be, worked out apart from the code under test: sums by plain
-//! loops over the contributions that the devices really made, samples counted one by one. It relies on
-//! the protocol's own arithmetic only for the codec, the optimizer's step, the allotment and the hash of
-//! a lineage.
+//! The reference: all lineages as they should be, computed without the code under test. Sums are plain loops over
+//! the contributions that the devices really made, and samples are counted one by one. It uses the protocol's own
+//! arithmetic only for the codec, the optimizer's step, the allotment and the hash of a lineage.
 
 mod arithmetic;
 mod checks;
@@ -27,10 +26,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What has become of one sample.
+/// The fate of one sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sample {
-    /// Not counted, and perhaps given back by this member because its result was not usable.
+    /// Not counted; perhaps refused by this member because its result was not usable.
     Open(Option<PeerId>),
     /// Given up.
     Skipped,
@@ -40,24 +39,24 @@ enum Sample {
 /// One point of a lineage.
 struct Point {
     head: Head,
-    /// The lineage that a lone peer went on from to here.
+    /// The lineage that a lone peer continued from to here.
     parent: Option<Digest>,
     /// The lineage before the round that led here.
     previous: Option<Digest>,
-    /// All states that peers hold here, with the digest of the one before each. More than one only after
+    /// All states that peers hold here, each with the digest of the state before. There is more than one only after
     /// a bit has flipped.
     states: Vec<Held>,
     samples: Vec<Sample>,
-    /// Whose local optimizers go on from here, and as what.
+    /// Local optimizers that continue from here, by member.
     moments: BTreeMap<PeerId, LocalOptimizer>,
     /// The sums of the round that led here, as decoded; `None` for a round without samples.
     sums: Option<Vec<f32>>,
     errors: Errors,
-    /// Rounds that somebody has committed from here, and where they lead: what follows from a record is worked out once.
+    /// Rounds committed from here, and where they lead. Each record's consequences are computed once.
     next: Vec<(Record, Digest)>,
 }
 
-/// What rounding has taken from each member's sums and is in no state yet. `None` if nobody can tell.
+/// Rounding errors of each member's sums that are in no state yet. `None` if unknown.
 type Errors = Option<BTreeMap<PeerId, Vec<f32>>>;
 
 struct Held {
@@ -68,14 +67,15 @@ struct Held {
     is_sound: bool,
 }
 
-/// What a device made.
+/// A device's result.
 struct Made {
-    /// Of the state that it was made from: who finds its state damaged has its device do its share once more.
+    /// The digest of the state that it was computed from. A peer that finds its state damaged lets its device
+    /// repeat its share.
     from: Digest,
     weight: u32,
-    /// Whether a local optimizer began at zero with it.
+    /// Whether a local optimizer started from zero with it.
     fresh: Option<bool>,
-    /// The sum of the losses, where it is known what that must be.
+    /// The sum of the losses, where the right value is known.
     loss: Option<f32>,
     gradient: Vec<f32>,
 }
@@ -88,10 +88,10 @@ impl Made {
     }
 }
 
-/// Who computes from the end of which lineage, for which round.
+/// The member, the lineage that it computes from, and the round.
 type Work = (PeerId, Digest, Round);
 
-/// What a member did with an attempt.
+/// How an attempt ended for a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     Committed,
@@ -99,12 +99,12 @@ pub(super) enum Fate {
     Aborted(BTreeSet<PeerId>),
 }
 
-/// What a member has decided about an attempt.
+/// A member's decision about an attempt.
 #[derive(Debug, PartialEq)]
 struct Decided {
     by: PeerId,
     fate: Fate,
-    /// It was a member then, and is none of that time any more.
+    /// It was a member then, and has ceased to be one since.
     is_gone: bool,
 }
 
@@ -112,18 +112,18 @@ struct Decided {
 pub(super) struct Ledger {
     manifest: Arc<Manifest>,
     points: BTreeMap<Digest, Point>,
-    /// What each member did with each attempt.
+    /// Each member's decision about each attempt.
     fates: BTreeMap<ViewKey, Vec<Decided>>,
-    /// What the devices made: weight and sum.
+    /// The devices' results: weight and sum.
     contributions: BTreeMap<Work, Vec<Made>>,
-    /// What their local optimizers were after these.
+    /// Their local optimizers after these.
     moments: BTreeMap<(PeerId, Digest), LocalOptimizer>,
-    /// Whose devices may be said to have made anything.
+    /// Peers whose devices may be claimed to have computed anything.
     pub liars: BTreeSet<PeerId>,
-    /// A bit has flipped where members keep parts of the moments: what a lone one goes on from, and what others learn of it or
-    /// while nobody looks, is no longer the reference's, and only the same for all.
+    /// A bit has flipped where members keep parts of the moments. A state that a lone peer continues from, or that
+    /// others learn meanwhile, then need not equal the reference, but only be the same for all.
     pub is_tainted: bool,
-    /// Whether somebody has lied about moments: what keepers step is known to them alone from there on.
+    /// Whether a liar has lied about moments: from then on only the keepers know them.
     pub is_unkept: bool,
 }
 
@@ -141,7 +141,7 @@ impl Ledger {
         }
     }
 
-    /// Whether somebody has gone on alone, or two sides apart from each other.
+    /// Whether a peer has continued alone, or two sides apart from each other.
     pub fn has_forks(&self) -> bool {
         let mut led: Vec<Digest> = self.points.values().filter_map(|point| point.previous).collect();
         let all = led.len();
@@ -155,7 +155,7 @@ impl Ledger {
         self.points.len().saturating_sub(1) as u64
     }
 
-    /// How members exchange in the round after a lineage.
+    /// The topology of the round after a lineage.
     pub fn topology(&self, chain: Digest) -> Option<Topology> {
         self.points.get(&chain).map(|point| point.head.pace.topology)
     }
@@ -190,7 +190,7 @@ impl Ledger {
         );
     }
 
-    /// A device was asked for a contribution: was it given its own share and the right parameters?
+    /// A device got a task: checks its share and the parameters.
     pub fn contribute(
         &mut self,
         (node, round, doubtful): (&Node, Round, bool),
@@ -212,7 +212,7 @@ impl Ledger {
             .position(node.id)
             .ok_or_else(|| format!("{} works without being a member", node.name))?;
         if round <= point.head.round {
-            // It has entered and committed the round at once, alone: nobody looked at it in between.
+            // It has entered and committed the round at once, alone, so nobody saw it in between.
             return Ok(());
         }
         let share = match round == point.head.round + 1 {
@@ -220,7 +220,7 @@ impl Ledger {
             false => point.head.allot_ahead(&self.manifest),
         };
         let share = share.ranges(me);
-        // Without a share a device is only tried out.
+        // A device without a share is only tried out.
         if !share.is_empty() && share != positions {
             return Err(format!(
                 "{} works on another share than its own: {positions:?}",
@@ -228,8 +228,7 @@ impl Ledger {
             ));
         }
         let (mut moments, mut loss) = (node.moments.clone(), None);
-        // Of two rounds committed at once from sums that a liar has spoilt, the state between them is in nobody's hands but
-        // the device's.
+        // Between two rounds committed at once from sums that a liar has spoilt, only the device holds the state.
         let unseen = point.states.is_empty();
         if !doubtful && !unseen {
             let held = point.states.iter().find(|s| s.digest == digest);
@@ -245,7 +244,7 @@ impl Ledger {
             let mut made = (Vec::new(), 0.0);
             let (pure, of_steps) = match local.filter(|_| !share.is_empty()) {
                 None => device::contribution(params, positions, weight),
-                // What comes of the first steps is seen in what comes of the others.
+                // The result of the first steps shows in that of the others.
                 Some(round) if round.part == Part::Lead => return Ok(()),
                 Some(round) => {
                     let allotment = point.head.allot(&self.manifest);
@@ -286,8 +285,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// Whose local optimizers may go on after a round: who has counted samples, as it was then; others as before, unless
-    /// they say that they have none.
+    /// The local optimizers that continue after a round. Of members that counted samples, those of then; of others,
+    /// the earlier ones, unless their headers declare a reset.
     fn moments_after(&self, before: Digest, record: &Record) -> BTreeMap<PeerId, LocalOptimizer> {
         let point = &self.points[&before];
         let moments = |header: &Header| match header.weight {
@@ -300,7 +299,7 @@ impl Ledger {
             .collect()
     }
 
-    /// A device made this, or a liar says so.
+    /// A device has computed this, or a liar says so.
     pub fn give(
         &mut self,
         (node, round, local): (&Node, Round, Option<LocalRound>),
@@ -322,8 +321,8 @@ impl Ledger {
         }
     }
 
-    /// A peer has committed a round. Gives the lineage after it. Where a liar has `spoilt` sums they are what the peer
-    /// holds, which the next round compares.
+    /// A peer has committed a round. Returns the lineage after it. If a liar has `spoilt` the sums, the peer's own
+    /// count, and the next round compares them.
     pub fn commit(
         &mut self,
         before: Digest,
@@ -354,10 +353,10 @@ impl Ledger {
             ));
         }
         let unseen = point.states.is_empty();
-        // What keepers have stepped by spoilt sums is in their hands alone.
+        // Only the keepers know moments that were stepped by spoilt sums.
         let unkept = self.manifest.copies.is_some() && point.states.iter().any(|s| s.state.slots.is_empty());
         let is_split = self.manifest.split.is_some();
-        // Who has computed what of a model that is split its headers do not tell.
+        // Headers do not tell who computed what of a split model.
         let unknown = self.is_unkept || !is_split && self.is_unknown(before, record);
         let unknown = unseen || unkept || unknown;
         let spoilt = spoilt || unknown || self.lacks_errors(point, record);
@@ -411,8 +410,8 @@ impl Ledger {
         Ok(chain)
     }
 
-    /// The lineage to which a record goes back, if it does: one that leads here, and only if nobody has what was trained of some
-    /// part, all who keep any say that they have waited, and all parts are on disks.
+    /// The lineage to which a record goes back, if it does. It must lead here, no member may have the trained
+    /// values of some part, all keepers must have waited, and all parts must be on disks.
     fn back(&self, before: Digest, record: &Record, head: &Head) -> Result<Option<Digest>, String> {
         let point = &self.points[&before];
         if self.manifest.split.is_none() || head.stepped == point.head.stepped || head.stepped == head.chain {
@@ -448,7 +447,7 @@ impl Ledger {
         }
     }
 
-    /// A record goes back: what counts, and the state, are what they were there.
+    /// A record goes back: counts and state are what they were there.
     fn lead_back(&mut self, before: Digest, record: &Record, (head, target): (Head, Digest)) -> Digest {
         let (chain, to) = (head.chain, &self.points[&target]);
         let states = to.states.iter().map(|s| Held {
@@ -474,7 +473,7 @@ impl Ledger {
         chain
     }
 
-    /// The serial reference's next state, against the peer's.
+    /// Compares the serial reference's next state with the peer's.
     fn apply(
         &mut self,
         before: Digest,
@@ -549,7 +548,7 @@ impl Ledger {
         }
         let point = self.points.get_mut(&chain).expect("just made");
         let mut state = actual.clone();
-        // Where members keep parts, its moments are not all in one place.
+        // If members keep parts, its moments are not all in one place.
         if let Some(held) = point
             .states
             .iter()
@@ -567,12 +566,12 @@ impl Ledger {
         Ok(())
     }
 
-    /// What a contributor's device made for a round after a lineage.
+    /// The results of a contributor's device for a round after a lineage.
     fn made(&self, before: Digest, round: Round, header: &Header) -> Option<&Vec<Made>> {
         self.contributions.get(&(header.peer, before, round))
     }
 
-    /// Whether a liar counts samples that its device was not said to have made.
+    /// Whether a liar counts samples that its device was not said to have computed.
     fn is_unknown(&self, before: Digest, record: &Record) -> bool {
         let made = |h: &Header| {
             let made = self.made(before, record.round, h);
@@ -582,12 +581,12 @@ impl Ledger {
         of_liars.any(|h| h.weight > 0 && !made(h))
     }
 
-    /// Whether what members add to their contributions cannot be told.
+    /// Whether the errors that members add to their contributions are unknown.
     fn lacks_errors(&self, point: &Point, record: &Record) -> bool {
         self.manifest.feedback() && point.errors.is_none() && record.weight() > 0
     }
 
-    /// The state that follows from the sums that a peer holds, against its own.
+    /// Compares the state that follows from a peer's own sums with its state.
     fn apply_spoilt(
         &mut self,
         (before, chain): (Digest, Digest),
@@ -609,7 +608,7 @@ impl Ledger {
         let mut state = held.clone();
         let last = peer.shared.lineage.last.as_ref().ok_or("it keeps no sums")?;
         let mut sums = match (self.manifest.copies, self.manifest.codec) {
-            // What was let go of is what the parameters are.
+            // Pieces that were dropped equal the parameters.
             (Some(_), Codec::F32) => peer.state().params.clone(),
             _ => vec![0.0; self.manifest.layout.len],
         };
@@ -618,7 +617,7 @@ impl Ledger {
         let trains = kept::trains(&point.head, record, &self.manifest);
         let steps = record.weight() > 0 && trains && !point.states.is_empty();
         match self.manifest.copies {
-            // What keepers let out is what the weights become.
+            // Published updates are the new weights.
             Some(_) => {
                 state.slots.clear();
                 if steps {
@@ -628,15 +627,15 @@ impl Ledger {
             None if steps => step(&mut state, &self.manifest, &point.head, record, &sums),
             None => {}
         }
-        // The sums that are kept are those of a round that was committed at once after it.
+        // The kept sums are those of a round that was committed at once after it.
         let later = is_later(peer, record) && record.weight() > 0;
-        // A bit may have flipped since: what has this digest is held under it.
+        // A bit may have flipped since: the state is stored under this digest.
         if (me.is_doubtful() || later) && state.digest() != digest {
             state = peer.state().clone();
         }
         let expected = state.digest();
         if later && expected != digest {
-            // Both have samples: nobody sees the state between them.
+            // Both have samples, so nobody sees the state between them.
             return Ok(());
         }
         if expected != digest && !me.is_doubtful() {
@@ -661,7 +660,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// Where a model is split nobody has all of it: what follows from spoilt sums shows in what holders say of their parts.
+    /// In a split run nobody has the whole state. The effect of spoilt sums shows in the holders' digests of their
+    /// parts.
     fn pass_over(&mut self, chain: Digest, own: Digest, digest: Digest) -> Result<(), String> {
         let point = self.points.get_mut(&chain).expect("just made");
         let is_here = |held: &Held| (held.before, held.digest) == (own, digest);
@@ -682,15 +682,15 @@ impl Ledger {
         Some(self.points.get(&previous)?.head.full_members().count())
     }
 
-    /// Whether the lineage that a peer is on leads to the state that it holds.
+    /// Whether a peer's lineage leads to the state that it holds.
     pub fn holds(&self, peer: &Peer) -> bool {
         let point = self.points.get(&peer.head().chain);
         let digest = peer.state().digest();
         digest == peer.digest() && point.is_some_and(|point| point.states.iter().any(|s| s.digest == digest))
     }
 
-    /// A member has decided about an attempt. Those who do not exclude each other must agree, and none
-    /// changes its mind.
+    /// A member has decided about an attempt. Members that do not exclude each other must agree, and none changes
+    /// its decision.
     pub fn decide(&mut self, peer: PeerId, view: ViewKey, fate: Fate) -> Result<(), String> {
         let fates = self.fates.entry(view).or_default();
         let new = Decided {
@@ -703,7 +703,8 @@ impl Ledger {
         }
         let excludes =
             |fate: &Fate, peer| matches!(fate, Fate::Aborted(suspects) if suspects.contains(&peer));
-        // Where a model is split who is alone with what it holds may commit it, though others that it suspects give it up.
+        // In a split run, a member that is alone with its sums may commit an attempt that others, which it
+        // suspects, give up.
         let may_part = self.manifest.split.is_some();
         let parts = |a: &Fate, b: &Fate| may_part && (*a == Fate::Committed) != (*b == Fate::Committed);
         for old in fates.iter() {
@@ -719,8 +720,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// Somebody is no member any more. If it finds others that are at an attempt which it has decided upon it is there as one that
-    /// knows nothing of it: whom it had agreed with suspects it by then.
+    /// A peer is not a member any more. If it finds others at an attempt that it has decided about, it is there as
+    /// one that knows nothing of it: the members that it had agreed with suspect it by then.
     pub fn is_gone(&mut self, peer: PeerId) {
         let own = self.fates.values_mut().flatten().filter(|old| old.by == peer);
         own.for_each(|old| old.is_gone = true);
@@ -731,7 +732,7 @@ fn same_bits(a: &[f32], b: &[f32]) -> bool {
     bytemuck::cast_slice::<f32, u8>(a) == bytemuck::cast_slice::<f32, u8>(b)
 }
 
-/// Whether what all hold of a state is the same, bit by bit, as in the reference.
+/// Whether the part of a state that all hold equals the reference, bit by bit.
 fn is_same(state: &State, reference: &State, manifest: &Manifest) -> bool {
     let same = |(a, b): (&Slot, &Slot)| {
         let all = 0..a.len();
@@ -744,8 +745,8 @@ fn is_same(state: &State, reference: &State, manifest: &Manifest) -> bool {
     params && (manifest.copies.is_some() || slots())
 }
 
-/// The lineage and the state that a device works from, by what its peer says: share and parameters must then be those of
-/// there.
+/// The lineage and the state that a device computes from, by its peer's account. Share and parameters must match
+/// these.
 fn origin(peer: &Peer) -> (Digest, Digest) {
     match peer.shared.device.asked {
         Some(Asked::Share { chain, state, .. }) => (chain, state),
@@ -753,20 +754,20 @@ fn origin(peer: &Peer) -> (Digest, Digest) {
     }
 }
 
-/// Whether a peer has committed another round since: who is alone and has nothing to compute does so at once.
+/// Whether a peer has committed another round since. A lone peer with nothing to compute does so at once.
 fn is_later(peer: &Peer, record: &Record) -> bool {
     peer.head().round > record.round
 }
 
-/// What a lone peer goes on from that has noticed at once that its state was damaged, and commits rounds which leave it as it
-/// is: nobody looked at it in between.
+/// The state of a lone peer that has noticed at once that its state was damaged, and commits rounds which leave it
+/// as it is. Nobody saw it in between.
 fn noticed(me: &Node, actual: &State, own: Digest, record: &Record, point: &Point) -> Option<State> {
     let is_lone = record.headers.len() == 1 && record.weight() == 0;
     if !is_lone || !me.is_doubtful() || actual.digest() != own {
         return None;
     }
     let mut state = actual.clone();
-    // Where members keep parts, its moments are not all in one place.
+    // If members keep parts, its moments are not all in one place.
     if state.slots.is_empty() {
         state.slots = point.states.first()?.state.slots.clone();
     }

@@ -1,27 +1,28 @@
-//! A seeded world of peers, links and faults that holds the protocol to its promises.
+//! A seeded world of peers, links and faults that tests whether the protocol keeps its promises.
 //!
-//! One seed draws everything: the run, the peers and their speeds, the links, and which faults happen
-//! how often. The peers are real; only the network, the clock and the device are not. While the faults
-//! last nothing wrong may be done; once they have ended the run must also finish. A seed that fails does
-//! so again: `cargo xtask sim --seeds 1 --from SEED --trace` tells its story.
+//! One seed draws everything: the run, the peers and their speeds, the links, and how often which faults happen.
+//! The peers are real; only the network, the clock and the device are not. While the faults last, no peer may do
+//! anything wrong. Once they have ended, the run must also finish. A failing seed fails again: `cargo xtask sim
+//! --seeds 1 --from SEED --trace` tells its story.
 //!
-//! - `plan`: what a seed means.
+//! - `plan`: the meaning of a seed.
 //! - `world`, `run`: virtual time and the event queue; what each event does.
-//! - `node`, `driver`: a peer and its driver, as far as that matters here.
+//! - `node`, `driver`: a peer and its driver.
 //! - `net`, `transport`: links, their delays and how they break.
-//! - `kind`, `faults`: what goes wrong.
-//! - `device`: contributions that show a wrong state or a sample counted twice.
-//! - `ledger`: all lineages as they should be, worked out apart from the code under test.
-//! - `steps`: a model in steps, where members hold spans of it.
+//! - `kind`, `faults`: the faults.
+//! - `device`: contributions that reveal a wrong state or a sample counted twice.
+//! - `ledger`: all lineages as they should be, computed without the code under test.
+//! - `steps`: a model in steps, for split runs.
 //! - `splits`: worlds with such a model.
-//! - `spanning`: what must hold of them there.
-//! - `kept`: the same where members keep parts of the moments.
-//! - `check`: what must hold of the peers.
-//! - `lie`, `lying_keeper`, `lying_holder`, `league`, `liars`: peers that break the protocol in every way that a message allows.
-//! - `honest`: what must hold of the others among them.
-//! - `twist`, `resign`: messages said otherwise, and signed anew.
+//! - `spanning`, `kept`: conditions on split runs, and on runs whose members keep parts of the moments.
+//! - `check`: conditions on all peers.
+//! - `lie`, `lying_keeper`, `lying_holder`, `league`, `liars`: peers that break the protocol in every way that a
+//!   message allows.
+//! - `honest`: conditions on the other peers among them.
+//! - `twist`, `resign`: changed messages, and their signatures.
 //! - `fuzz`: hostile frames in real conversations, without any of the above.
 //! - `trace`: a seed's story as text.
+//! - `stand_ins`: headers and records of peers that are only names, also for unit tests.
 
 mod check;
 mod device;
@@ -60,7 +61,7 @@ pub use kind::Kind;
 pub use lie::Lie;
 use std::collections::BTreeMap;
 
-/// What became of a seed.
+/// The result of a seed.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     /// Why the seed failed, if it did.
@@ -80,25 +81,25 @@ pub struct Stats {
     pub rounds: u64,
     /// Rounds that took more than one attempt.
     pub retried: u64,
-    /// Seeds in which all had the time to meet after the faults: these must end as one.
+    /// Seeds in which all had the time to meet after the faults. They must end as one lineage.
     pub judged: u64,
     /// Peers that ceased to be members and had to join again.
     pub outcasts: u64,
     /// Peers that became members after the start.
     pub joins: u64,
-    /// Links between two peers behind routers, which came about as both dialled at once.
+    /// Links between two peers behind routers, opened because both dialled at once.
     pub punched: u64,
-    /// Passes through spans by peers that take none with an end of the model.
+    /// Passes through spans by peers without room for an end of the model.
     pub inner: u64,
-    /// Peers that went back to an older round, since what was trained of some part was lost.
+    /// Times that a peer went back to an older round because trained parts were lost.
     pub backs: u64,
-    /// Members that were to go to another span, as often as a member saw it.
+    /// Moves of members to another span, counted once by each member that saw one.
     pub shifts: u64,
     /// Members that were seen to stand aside.
     pub asides: u64,
     /// Passes through spans of another cut than the founder's.
     pub recut: u64,
-    /// Times that a device took in a span's weights before there was anything to compute.
+    /// Times that a device loaded a span's weights before there was anything to compute.
     pub ahead: u64,
     /// Virtual time in microseconds.
     pub virtual_us: u64,
@@ -106,27 +107,27 @@ pub struct Stats {
     pub faults: BTreeMap<Kind, u64>,
     /// Lies by kind.
     pub lies: BTreeMap<Lie, u64>,
-    /// Members that were out, or cut off for good, because of what they had said.
+    /// Members that were excluded or cut off for good because of their statements.
     pub caught: u64,
 }
 
-/// What is to be done with a seed.
+/// How to run a seed.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
     /// A mistake in all peers.
     pub bug: Option<Bug>,
-    /// How peers sign. Names are others with another kind of keys, so that the seed tells another story.
+    /// How peers sign. Another scheme means other names, so the seed tells another story.
     pub scheme: Scheme,
     /// Whether some peers lie.
     pub liars: bool,
-    /// What they tell in every world, beside the lies that the seed draws.
+    /// A lie that they tell in every world, in addition to those that the seed draws.
     pub lie: Option<Lie>,
-    /// Whether the story is told on standard output.
+    /// Whether the story is printed to standard output.
     pub trace: bool,
 }
 
 impl Default for Setup {
-    /// Honest peers that sign with the quick stand-in.
+    /// Honest peers with the fast stand-in signatures.
     fn default() -> Self {
         Self {
             bug: None,
@@ -166,12 +167,12 @@ impl Stats {
     }
 }
 
-/// The topology of a seed's world; none: its members choose.
+/// The topology of a seed's world; `None` if its members choose.
 pub fn topology(seed: u64) -> Option<Topology> {
     plan::Plan::draw(seed).manifest.topology
 }
 
-/// Whether in a seed's world, with liars or without, a model is split over the members.
+/// Whether the model of a seed's world, with or without liars, is split over the members.
 pub fn is_split(seed: u64, liars: bool) -> bool {
     let stays = !liars || splits::may_have_liars(seed);
     stays && plan::Plan::draw(seed).manifest.split.is_some()

@@ -1,6 +1,6 @@
-//! Links as a transport over UDP gives them: two ordered lanes each way, a delay and a rate, connections
-//! that come up at both ends and go down at each end in its own time. A silent link holds what is sent and
-//! delivers it late, or gives up and loses it. Knows nothing of what a message means.
+//! Links as a transport over UDP provides them: two ordered lanes each way, with a delay and a rate. Connections
+//! come up at both ends, and go down at each end in its own time. A silent link holds frames and delivers them
+//! late, or gives up and loses them. It does not know what messages mean.
 
 use super::plan::{MOST_PEERS, Plan};
 use super::rng::Rng;
@@ -8,26 +8,26 @@ use crate::base::random::mix;
 use crate::peer::Lane;
 use crate::wire::Message;
 
-/// Bytes of a frame beside its payload. A guess: enough for the headers of a small ring.
+/// Bytes of a frame besides its payload. A guess: enough for the headers of a small ring.
 const FRAME_BYTES: usize = 120;
 
 /// One direction of a link.
 #[derive(Debug, Default)]
 pub(super) struct Direction {
-    /// How many faults block it.
+    /// Number of faults that block it.
     pub blocked: u32,
-    /// Sent while it was blocked.
+    /// Messages sent while it was blocked.
     pub held: Vec<(Lane, Message)>,
     latency_us: u64,
     extra_us: u64,
     us_per_byte: f64,
     /// When the last frame of each lane arrives: no frame overtakes one of its own lane.
     last: [u64; 2],
-    /// When the bulk lane has sent all that it was given.
+    /// When the bulk lane has sent all its frames.
     free_at: u64,
 }
 
-/// What joins two peers: at most one connection at a time.
+/// A pair of peers: at most one connection at a time.
 #[derive(Debug, Default)]
 pub(super) struct Link {
     /// From the lower-numbered peer, and to it.
@@ -36,7 +36,7 @@ pub(super) struct Link {
     pub connection: u32,
     /// Whether each end believes that the connection is up.
     pub up: [bool; 2],
-    /// Changes whenever a block begins or ends: a stale idle timeout means nothing.
+    /// Changes whenever a block begins or ends, which makes stale idle timeouts harmless.
     pub version: u32,
 }
 
@@ -67,7 +67,7 @@ impl Net {
         net
     }
 
-    /// Draws a link's properties: near and far pairs, and ways that are not alike.
+    /// Draws a link's properties: near and far pairs, and unequal directions.
     fn draw(&mut self, low: usize, high: usize) {
         let mut rng = Rng::new(mix(self.seed ^ (low * MOST_PEERS + high) as u64));
         let (latency_us, rate) = (self.latency_us, self.rate_bytes_per_s);
@@ -99,7 +99,7 @@ impl Net {
         self.link(end, other).up[usize::from(end > other)]
     }
 
-    /// Sets what an end believes. True if it believed otherwise.
+    /// Sets the belief of an end. True if that is a change.
     pub fn set_up(&mut self, end: usize, other: usize, up: bool) -> bool {
         std::mem::replace(&mut self.link(end, other).up[usize::from(end > other)], up) != up
     }

@@ -1,4 +1,4 @@
-//! One peer of a world, and what its driver knows of it.
+//! One peer of a world, and its driver's state.
 
 use super::league::Liar;
 use super::plan::PeerPlan;
@@ -22,17 +22,17 @@ pub(super) enum Doom {
     AtSend,
 }
 
-/// What is wrong with a contribution.
+/// The fault of a contribution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Spoil {
     NotFinite,
     Partial,
 }
 
-/// What a peer has on disk.
+/// A peer's checkpoint.
 pub(super) type Saved = (State, Head, Vec<(PeerId, Contact)>);
 
-/// One peer and what its driver knows.
+/// One peer, and its driver's state.
 pub(super) struct Node {
     pub id: PeerId,
     pub key: Key,
@@ -40,53 +40,53 @@ pub(super) struct Node {
     pub peer: Option<Box<Peer>>,
     pub exit: Option<Exit>,
     pub dialable: bool,
-    /// Whether it is no full member.
+    /// Whether it is not a full member.
     pub is_guest: bool,
     pub frozen: bool,
     pub leaving: bool,
     pub slow: f64,
     pub doom: Option<Doom>,
     pub spoil: Option<Spoil>,
-    /// What makes it a liar.
+    /// Its lies, if it is a liar.
     pub liar: Option<Box<Liar>>,
-    /// A bit of its state has flipped, and it has not found out yet: what it takes for the state's digest.
+    /// A bit of its state has flipped without its knowledge: the digest that it believes in.
     pub damage: Option<Digest>,
-    /// A bit of its state has flipped: that may differ from what its lineage says, and what follows from it.
+    /// A bit of its state has flipped, so the state and its consequences may differ from its lineage.
     pub flipped: bool,
-    /// A liar has given it some of what it holds, which may be another state than any, until it has been seen to be none.
+    /// A liar has given it some of its state, which may be false until it was seen to be right.
     pub misled: bool,
-    /// Lineage and digest when it last had been looked at, if it was a member then.
+    /// Lineage and digest when it was last checked, if it was a member then.
     pub stands: Option<(Digest, Digest)>,
     pub was_member: bool,
-    /// It has come in, and committed nothing since.
+    /// It has entered, and committed nothing since.
     pub has_entered: bool,
-    /// Whom it suspects in the attempt that it is in, and whether it was told of a commit: as of what happens to it now.
+    /// Its suspects in its attempt, and whether a commit was reported to it, as of its present input.
     pub suspects: BTreeSet<PeerId>,
     pub is_told: bool,
-    /// Lineages in whose next round it was a member and is none any more.
+    /// Lineages in whose next round it was a member and is not any more.
     pub left: BTreeSet<Digest>,
     /// Where it was when it last ceased to be a member, until it follows others.
     pub came_from: Option<Digest>,
     pub commits: u64,
-    /// The parts that it has when it is done, where a model is split, and their digests.
+    /// In a split run, its parts and their digests when it is done.
     pub kept: Vec<(u16, u64)>,
     pub last_commit_at: u64,
     /// When it last had to wait for a trial.
     pub waits_at: u64,
     pub sponsor: Option<usize>,
-    /// The honest were done when it came, and there was nobody but a liar to join.
+    /// It came when the honest peers were done, and only a liar was left to join.
     pub is_late: bool,
     pub speed: f64,
     /// Of its device.
     pub moments: LocalOptimizer,
-    /// Of its device: the weights of spans that it was given.
+    /// Of its device: the weights of spans that it has.
     pub weights: BTreeMap<usize, Vec<f32>>,
     pub clock: u64,
-    /// How many times it has begun: what an earlier life asked for is of no use to a later one.
+    /// Number of its starts. Results for an earlier start are dropped.
     pub life: u32,
-    /// Its last checkpoint, and whom it knew then.
+    /// Its last checkpoint, with the peers that it knew then.
     pub saved: Option<Saved>,
-    /// Where a model is split: the parts of its last checkpoints, the last of all at the end.
+    /// In a split run: the parts of its last checkpoints, the latest at the end.
     pub disk: VecDeque<Moments>,
     pub freeze_version: u32,
     pub inbox: VecDeque<Input>,
@@ -98,7 +98,7 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// A peer that has not begun yet, the world's `i`th.
+    /// The world's `i`th peer, before its start.
     pub fn new(key: Key, i: usize, plan: &PeerPlan, (manifest, now): (&Manifest, u64)) -> Self {
         Self {
             id: key.peer(),
@@ -146,7 +146,7 @@ impl Node {
         }
     }
 
-    /// What it has on its disk where a model is split, as its driver tells it.
+    /// In a split run, the parts on its disk, as its driver announces them.
     pub fn on_disk(&self) -> Vec<OnDisk> {
         let saved = |kept: &Moments| OnDisk {
             stepped: kept.stepped,
@@ -155,13 +155,13 @@ impl Node {
         self.disk.iter().map(saved).collect()
     }
 
-    /// What it has there of one lineage.
+    /// Its parts of one lineage there.
     pub fn read(&self, stepped: Digest) -> Option<Box<Moments>> {
         let kept = self.disk.iter().rfind(|kept| kept.stepped == stepped);
         kept.cloned().map(Box::new)
     }
 
-    /// Whether its state may be another than its lineage's.
+    /// Whether its state may differ from its lineage's.
     pub fn is_doubtful(&self) -> bool {
         self.flipped || self.misled
     }
@@ -174,14 +174,14 @@ impl Node {
         self.peer.as_ref().is_some_and(|p| p.is_member())
     }
 
-    /// Full members after its last round.
+    /// Number of full members after its last round.
     pub fn full_members(&self) -> usize {
         self.peer
             .as_ref()
             .map_or(0, |peer| peer.head().full_members().count())
     }
 
-    /// Members of the attempt that it is in.
+    /// Number of members of its attempt.
     pub fn view_len(&self) -> usize {
         match self.peer.as_ref().map(|p| &p.phase) {
             Some(Phase::Member(w)) => w.view.members.len(),
@@ -189,7 +189,7 @@ impl Node {
         }
     }
 
-    /// Flips a bit of what it holds. False if it holds nothing of that element.
+    /// Flips a bit of its state. False if it does not have that element.
     pub fn flip(&mut self, at: usize, bit: u32) -> bool {
         let Some(peer) = &mut self.peer else {
             return false;
@@ -199,12 +199,12 @@ impl Node {
             self.flipped |= flips;
             return flips;
         }
-        // Where members keep parts of the moments, every other flip is one of these.
+        // If members keep parts of the moments, every other flip hits one of these.
         if bit.is_multiple_of(2) || !peer.flip_kept(at, bit) {
             peer.flip_bit(at, bit);
         }
         self.flipped = true;
-        // Two flips may make one good.
+        // Two flips may cancel out.
         self.damage = (peer.state().digest() != peer.digest()).then(|| peer.digest());
         true
     }

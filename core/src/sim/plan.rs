@@ -1,5 +1,5 @@
-//! What a seed means: the run, its peers, their links and the rates of the faults. Drawn once, before
-//! anything happens. Knows nothing of what peers do.
+//! The meaning of a seed: the run, its peers, their links and the rates of the faults. Drawn once, before anything
+//! happens. It does not know what peers do.
 
 use super::kind::Kind;
 use super::lie::Lie;
@@ -12,48 +12,48 @@ use crate::numeric::optim::{LocalSteps, Moments, Optimizer};
 use crate::run::config::{Layout, Manifest, TensorSpec, Topology};
 use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};
 
-/// Most peers that a world ever has, the dead ones counted.
+/// Most peers that a world ever has, including dead ones.
 pub const MOST_PEERS: usize = 12;
 
-/// Sets the draw of tabs apart from the others.
+/// Separates the draw of tabs from the others.
 const TABS: u64 = 0x7461_6273;
 const ROUTERS: u64 = 0x726f_7574;
-/// Sets the draw of the topology apart from the others.
+/// Separates the draw of the topology.
 const TOPOLOGY: u64 = 0x746f_706f;
-/// Sets the draw of integers apart from the others.
+/// Separates the draw of integer codecs.
 const INTEGERS: u64 = 0x696e_7473;
 
-/// From this seed on sums travel as signs too: what failed once stays the world that it was.
+/// From this seed on, sums may be encoded as signs too. Smaller seeds stay the worlds that they were.
 const SIGNS_FROM: u64 = 10_000_000_000;
-/// Sets the draw of overlap apart from the others.
+/// Separates the draw of overlap.
 const OVERLAP: u64 = 0x6f76_6572;
-/// Sets the draw of local steps apart from the others.
+/// Separates the draw of local steps.
 const LOCAL_STEPS: u64 = 0x6c6f_6361;
-/// Sets the draw of what members choose themselves apart from the others.
+/// Separates the draw of what members choose themselves.
 const PACE: u64 = 0x7061_6365;
-/// Sets the draw of moments apart from the others.
+/// Separates the draw of moments.
 const MOMENTS: u64 = 0x6d6f_6d65;
-/// Sets the draw of keepers apart from the others.
+/// Separates the draw of keepers.
 const KEEPERS: u64 = 0x6b65_6570;
-/// Sets the draw of who stands aside apart from the others.
+/// Separates the draw of members that stand aside.
 const ASIDE: u64 = 0x6173_6964;
-/// Sets the draw of spans apart from the others.
+/// Separates the draw of spans.
 const SPLITS: u64 = 0x7370_6c69;
 
-/// Sets the draw of contributors apart from the others.
+/// Separates the draw of contributors.
 const GUESTS: u64 = 0x6775_6573_7473;
 
-/// Shortest that a lie lasts: long enough for others to wait in vain.
+/// Shortest lie: long enough for others to wait in vain.
 pub const LEAST_US: f64 = 300_000.0;
-/// Sets what liars draw apart from all else in a world.
+/// Separates the draws of liars.
 pub const LIARS: u64 = 0x6c69_6172;
 
-/// What a world's liars are like.
+/// The liars of a world.
 #[derive(Clone, Debug)]
 pub struct LiarsPlan {
     /// How many.
     pub count: usize,
-    /// What they do.
+    /// Their lies.
     pub lies: Vec<Lie>,
     /// Mean time between two lies of one of them, in microseconds.
     pub every_us: f64,
@@ -61,18 +61,18 @@ pub struct LiarsPlan {
     pub longest_us: f64,
 }
 
-/// What sort of faults a world has.
+/// The sort of faults in a world.
 #[derive(Clone, Copy)]
 enum Weather {
     /// None.
     Calm,
-    /// Some of all kinds, seldom or often.
+    /// Some of all kinds, rare or frequent.
     Mixed,
-    /// Many peers that hear each other late: who agrees about one failure meets the next.
+    /// Many peers that hear each other late: a member that agrees about one failure meets the next.
     Haze,
 }
 
-/// What makes haze.
+/// The faults of haze.
 const HAZE: [Kind; 6] = [
     Kind::CrashMidway,
     Kind::Freeze,
@@ -95,15 +95,15 @@ pub struct Plan {
     pub latency_us: f64,
     /// Typical rate of a link.
     pub rate_bytes_per_s: f64,
-    /// How many times as slow the line of the second peer is.
+    /// How many times slower the second peer's line is.
     pub slow_line: f64,
     /// A silent link is given up after this long, in microseconds.
     pub idle_us: u64,
     /// Share of a compute time that is random.
     pub jitter: f64,
-    /// Whether every message goes through its encoding.
+    /// Whether every message is encoded and decoded.
     pub frames: bool,
-    /// The faults and how likely each is among them. Empty: nothing ever goes wrong.
+    /// The faults and their relative likelihoods. Empty: nothing ever goes wrong.
     pub faults: Vec<(Kind, f64)>,
     /// Mean time between faults, in microseconds.
     pub fault_every_us: f64,
@@ -115,24 +115,24 @@ pub struct Plan {
     pub deaths: usize,
     /// Longest that a passing fault lasts, in microseconds.
     pub longest_us: f64,
-    /// Whether few can be dialled.
+    /// Whether few peers can be dialled.
     pub mostly_tabs: bool,
-    /// What decides which of those that cannot be dialled are behind routers.
+    /// Decides which of the peers that cannot be dialled are behind routers.
     pub routers: u64,
-    /// Share of the peers that are no full members. The founder always is one.
+    /// Fraction of the peers that are not full members. The founder always is one.
     pub guests: f64,
-    /// Who lies, if anybody does.
+    /// The liars, if there are any.
     pub liars: Option<LiarsPlan>,
 }
 
 /// Why a peer cannot be dialled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shelter {
-    /// It is a browser's tab: nobody knows where it could be dialled.
+    /// It is a browser tab: it has no address.
     Tab,
-    /// Its router lets in only what answers what it has sent, so both ends have to dial at once.
+    /// Its router admits only answers to its own packets, so both ends have to dial at once.
     Router,
-    /// So does this one, and shows it at another port to each.
+    /// So does this one, and it shows the peer at another port to each receiver.
     FickleRouter,
 }
 
@@ -143,7 +143,7 @@ pub struct PeerPlan {
     pub at_us: u64,
     /// Samples per second.
     pub speed: f64,
-    /// Whether others can dial it. A browser's tab can not be dialled.
+    /// Whether others can dial it. A browser tab cannot be dialled.
     pub dialable: bool,
     /// Whether it only contributes.
     pub is_guest: bool,
@@ -161,7 +161,7 @@ impl Plan {
             plan.manifest.codec = Codec::Int4;
         }
         draw_aside(&mut Rng::new(mix(seed ^ ASIDE)), &mut plan);
-        // Who leaves needs others that keep what it does.
+        // A peer that leaves needs others that keep its parts.
         let leave = |(kind, _): &(Kind, f64)| *kind == Kind::Leave;
         let few = !plan.faults.is_empty() && !plan.faults.iter().any(leave);
         if few && plan.manifest.copies.is_some() && rng.chance(0.5) {
@@ -214,8 +214,8 @@ impl Plan {
                 is_guest: false,
             });
         }
-        // In some worlds nearly all are browsers' tabs, which nobody can dial and which need the others to reach each
-        // other. Drawn apart, so that the other worlds stay what they were.
+        // In some worlds nearly all peers are browser tabs, which nobody can dial and which need the others to
+        // reach each other. Drawn separately, so that the other worlds stay what they were.
         let tabs = &mut Rng::new(mix(seed ^ TABS));
         let mostly_tabs = tabs.chance(0.15);
         if mostly_tabs {
@@ -236,8 +236,8 @@ impl Plan {
         Self {
             peers,
             round_us,
-            // Where nothing goes wrong there and back takes less than the first deadline, a second; elsewhere ways
-            // may be longer than peers expect.
+            // Without faults, a round trip takes less than the first deadline, a second; elsewhere paths may be
+            // longer than peers expect.
             latency_us: match weather {
                 Weather::Calm => rng.octaves(200.0, 80_000.0),
                 Weather::Mixed => rng.octaves(200.0, 300_000.0),
@@ -246,7 +246,7 @@ impl Plan {
             rate_bytes_per_s: rng.octaves(2e4, 2e7),
             slow_line: 1.0,
             idle_us: rng.between(3_000_000, 10_000_000),
-            // Where nothing goes wrong a device's times stay within a factor of two, as its members expect.
+            // Without faults, a device's times stay within a factor of two, as its members expect.
             jitter: rng.unit() * if faults.is_empty() { 0.3 } else { 0.5 },
             frames: rng.chance(0.15),
             fault_every_us,
@@ -263,7 +263,7 @@ impl Plan {
         }
     }
 
-    /// Rounds that the run has at most, if nothing goes wrong.
+    /// Most rounds of the run, if nothing goes wrong.
     pub fn rounds(&self) -> f64 {
         rounds(&self.manifest)
     }
@@ -273,7 +273,8 @@ impl Plan {
         self.faults.is_empty() && self.liars.is_none()
     }
 
-    /// What the `i`th peer is behind, if it cannot be dialled. Drawn apart, so that the rest of the world stays what it was.
+    /// Why the `i`th peer cannot be dialled, if it cannot. Drawn separately, so that the rest of the world stays
+    /// what it was.
     pub(super) fn shelter(&self, i: usize) -> Shelter {
         let rng = &mut Rng::new(mix(self.routers ^ i as u64));
         [
@@ -298,14 +299,14 @@ impl Plan {
 }
 
 impl Plan {
-    /// Draws a world with liars: that of the seed, with enough peers for them and often without other faults. Those
-    /// who lie tell this lie beside those that the seed draws.
+    /// Draws a world with liars: that of the seed, with enough peers for them and often without other faults. Liars
+    /// tell this lie in addition to those that the seed draws.
     pub fn draw_with_liars(seed: u64, lie: Option<Lie>) -> Self {
         let mut plan = Self::draw(seed);
         if !splits::may_have_liars(seed) {
             plan.manifest.split = None;
         }
-        // Who may lie is a share of those who count.
+        // The limit on liars is a fraction of the members that count.
         plan.guests = 0.0;
         plan.peers.iter_mut().for_each(|peer| peer.is_guest = false);
         let rng = &mut Rng::new(mix(seed ^ LIARS));
@@ -320,10 +321,10 @@ impl Plan {
             plan.latency_us = plan.latency_us.min(80_000.0);
         }
         if plan.faults.is_empty() {
-            // For ever, and far from overflow.
+            // Practically never, and far from overflow.
             plan.fault_every_us = 1e15;
         }
-        // All the others' faults end with them.
+        // All other faults end with the lies.
         plan.heal_at_share = 0.3 + 0.4 * rng.unit();
         let some = [1, 1, 1, 2, 4][rng.index(5)];
         let drawn: Vec<Lie> = (0..some).filter_map(|_| rng.pick(&Lie::DRAWN)).collect();
@@ -371,7 +372,7 @@ fn draw_manifest(rng: &mut Rng, count: usize) -> Manifest {
     tensors.retain(|t| !t.is_empty());
     let batch = rng.octaves(1.0, 48.0) as u64;
     let rounds = rng.between(15, 36);
-    // Five pieces a chunk at most: what goes wrong shows with few, and a seed stays cheap.
+    // At most five pieces a chunk: bugs show with few, and a seed stays cheap.
     let least = (len / count / 5).max(1) as u64;
     Manifest {
         seed: rng.next(),
@@ -393,12 +394,13 @@ fn first_round(manifest: &Manifest) -> f64 {
     Pace::new(manifest).round_samples(manifest) as f64
 }
 
-/// Rounds of a run in which nothing goes wrong, if none hands out fewer samples than the first.
+/// Rounds of a run in which nothing goes wrong, if none allots fewer samples than the first.
 fn rounds(manifest: &Manifest) -> f64 {
     manifest.target.get() as f64 / first_round(manifest)
 }
 
-/// How members exchange, and what they keep. Each is drawn apart, so that the other worlds stay what they were.
+/// How members exchange, and what they keep. Each is drawn separately, so that the other worlds stay what they
+/// were.
 fn draw_exchange(seed: u64, manifest: &mut Manifest) {
     if Rng::new(mix(seed ^ TOPOLOGY)).chance(0.5) {
         manifest.topology = Some(Topology::Direct);
@@ -414,7 +416,7 @@ fn draw_exchange(seed: u64, manifest: &mut Manifest) {
     draw_moments(&mut Rng::new(mix(seed ^ MOMENTS)), manifest);
 }
 
-/// In some worlds members find out themselves how to exchange.
+/// In some worlds members choose how to exchange.
 fn draw_pace(rng: &mut Rng, manifest: &mut Manifest) {
     if rng.chance(0.3) {
         manifest.topology = None;
@@ -424,7 +426,7 @@ fn draw_pace(rng: &mut Rng, manifest: &mut Manifest) {
     }
 }
 
-/// In some worlds members take steps of their own: as many samples a round as without, cut into smaller batches.
+/// In some worlds members take local steps: as many samples a round as without, cut into smaller batches.
 fn draw_local_steps(rng: &mut Rng, manifest: &mut Manifest) {
     if !rng.chance(0.3) {
         return;
@@ -440,7 +442,8 @@ fn draw_local_steps(rng: &mut Rng, manifest: &mut Manifest) {
     });
 }
 
-/// In some worlds moments are kept in 8 bits. Their vectors are longer, or few would have more than one block.
+/// In some worlds moments are kept in 8 bits. Their vectors are longer; otherwise few would have more than one
+/// block.
 fn draw_moments(rng: &mut Rng, manifest: &mut Manifest) {
     if !rng.chance(0.4) || manifest.local.is_some() {
         return;
@@ -457,7 +460,7 @@ fn draw_moments(rng: &mut Rng, manifest: &mut Manifest) {
     manifest.piece = NonZeroU32::new((blocks * manifest.moments.grain()) as u32).expect("from 1 on");
 }
 
-/// In some worlds members stand aside with which the run is slower. They are longer: trials take a while.
+/// In some worlds members that slow the run down stand aside. These worlds are longer: trials take a while.
 fn draw_aside(rng: &mut Rng, plan: &mut Plan) {
     if !rng.chance(0.4) {
         return;

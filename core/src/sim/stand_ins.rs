@@ -1,4 +1,4 @@
-//! Headers and records for tests and the simulation, of peers that are only names.
+//! Headers and records of peers that are only names, for tests and the simulation.
 
 #[cfg(test)]
 pub(crate) mod spans;
@@ -11,7 +11,7 @@ use crate::ledger::Header;
 use crate::ledger::{Head, Record};
 
 impl Header {
-    /// That of a member that adds nothing to a first round, for who has only names.
+    /// The header of a member that adds nothing to a first round.
     pub fn stand_in(peer: PeerId) -> Self {
         Self {
             peer,
@@ -34,7 +34,7 @@ impl Header {
 
 #[cfg(test)]
 impl Record {
-    /// A first attempt of these after a head.
+    /// A first attempt with these headers after a head.
     pub(crate) fn signed_by_stand_ins(head: &Head, headers: Vec<Header>) -> Self {
         let unsigned = |content: Header| Signed {
             signature: Key::stand_in(content.peer).sign_bytes(b""),
@@ -49,7 +49,7 @@ impl Record {
         record
     }
 
-    /// All authors sign what it says of them.
+    /// Lets all authors sign their headers.
     pub(crate) fn sign_by_stand_ins(&mut self, head: &Head) {
         let attempt = head.attempt_of(self);
         for header in &mut self.headers {

@@ -1,4 +1,4 @@
-//! A seed's story as text, one line per event, for whoever looks for the reason of a failure.
+//! A seed's story as text, one line per event, for finding the cause of a failure.
 
 use super::plan::{PeerPlan, Plan};
 use super::world::{World, tell};
@@ -63,7 +63,7 @@ pub(super) fn peer_plan(plan: &PeerPlan) -> String {
 }
 
 impl World {
-    /// What every living peer is doing.
+    /// The activity of every living peer.
     pub(super) fn situation(&self) -> String {
         let alive = self.nodes.iter().filter_map(|n| n.peer.as_ref().map(|p| (n, p)));
         let each = alive.map(|(n, p)| {
@@ -81,7 +81,7 @@ impl World {
     }
 }
 
-/// What a peer is doing.
+/// The activity of a peer.
 fn phase(world: &World, peer: &Peer) -> String {
     let now = peer.shared.now;
     let wake = peer.wake_at().map_or(0.0, |at| (at - now).as_secs_f64());
@@ -117,7 +117,7 @@ fn phase(world: &World, peer: &Peer) -> String {
     format!("{doing}, wakes {wake:.3} s later")
 }
 
-/// What happens to a peer.
+/// An input of a peer.
 pub(super) fn input(world: &World, i: usize, input: &Input) {
     let text = match input {
         Input::Tick => "tick".into(),
@@ -150,7 +150,7 @@ pub(super) fn input(world: &World, i: usize, input: &Input) {
     tell!(world, "{} {text}", world.nodes[i].name);
 }
 
-/// What a peer asks for.
+/// An output of a peer.
 pub(super) fn output(world: &World, i: usize, output: &Output, dead: bool) {
     let text = match output {
         Output::Send { to, lane, message: m } => {
@@ -320,7 +320,7 @@ pub(super) fn message(world: &World, message: &Message) -> String {
     }
 }
 
-/// What members that hold spans of a model say to each other.
+/// Messages between members that hold spans of a model.
 fn of_spans(message: &Message) -> String {
     match message {
         Message::Tensor {
@@ -384,7 +384,7 @@ fn record(world: &World, record: &Record) -> String {
     )
 }
 
-/// What a header says of parts, if it says anything.
+/// A header's statement about parts, if it has one.
 fn keeps(said: &Keeps) -> String {
     if *said == Keeps::default() {
         return String::new();

@@ -1,4 +1,4 @@
-//! What a liar says otherwise: a message that was said before, with some of its fields changed.
+//! A liar's changed messages: earlier messages with some fields changed.
 
 use super::rng::Rng;
 use crate::access::invitation::{Admission, Revocation, Root};
@@ -11,20 +11,20 @@ use crate::run::room::Room;
 use crate::wire::{Doing, Leg, Message, Standing, ViewKey};
 use bytes::Bytes;
 
-/// Changes messages, with what their author knows of the others.
+/// Changes messages, with their author's knowledge of the others.
 pub(super) struct Twist<'a> {
     pub rng: &'a mut Rng,
     pub root: Root,
-    /// Names that somebody has.
+    /// Names of real peers.
     pub names: &'a [PeerId],
-    /// The lineages that peers stand on.
+    /// The lineages of peers.
     pub chains: Vec<Digest>,
-    /// The attempts that peers are in, of those that are members.
+    /// The attempts of members.
     pub views: Vec<Option<ViewKey>>,
 }
 
 impl Twist<'_> {
-    /// Another number: near by, or at an end.
+    /// Another number: a near one, or an extreme one.
     pub(super) fn number(&mut self, n: u64) -> u64 {
         match self.rng.below(8) {
             0 => 0,
@@ -37,7 +37,7 @@ impl Twist<'_> {
         }
     }
 
-    /// A name that somebody has, or perhaps nobody.
+    /// The name of a real peer, or perhaps of none.
     pub(super) fn anybody(&mut self) -> PeerId {
         match self.rng.below(8) {
             0 => PeerId([self.rng.next() as u8; 32]),
@@ -62,7 +62,7 @@ impl Twist<'_> {
             1 => view.attempt = self.number(view.attempt.into()) as u32,
             2 => view.id = self.rng.next(),
             _ => {
-                // One that is somebody's at this moment.
+                // The attempt of some peer at this moment.
                 *view = self.rng.pick(&self.views).flatten().unwrap_or(*view);
             }
         }
@@ -104,7 +104,7 @@ impl Twist<'_> {
         }
     }
 
-    /// Somebody's ticket, taken back by somebody.
+    /// A revocation of some ticket by some peer.
     fn revocation(&mut self) -> Revocation {
         let (chain, by) = (self.member().admission.chain, Key::stand_in(self.anybody()));
         Revocation::by(&by, chain, self.root.run)
@@ -267,7 +267,7 @@ impl Twist<'_> {
         }
     }
 
-    /// Changes a field of a message that is about no attempt in work.
+    /// Changes a field of a message that belongs to no attempt in work.
     fn twist_other(&mut self, message: &mut Message) {
         match message {
             Message::Repair { view, missing } => {
@@ -363,7 +363,7 @@ impl Twist<'_> {
         }
     }
 
-    /// What concerns the ways that messages take.
+    /// Changes fields about the ways of messages.
     fn twist_carried(&mut self, message: &mut Message) {
         match message {
             Message::Relay { envelope, .. } | Message::Unreachable { envelope, .. } => {

@@ -1,4 +1,4 @@
-//! A seed's world: what it consists of, virtual time, and the queue of what will happen. What happens then is in `run`.
+//! A seed's world: its parts, virtual time, and the queue of events. `run` handles the events.
 
 use super::league::Lies;
 use super::ledger::Ledger;
@@ -17,7 +17,7 @@ use crate::wire::{Message, ViewKey};
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::Arc;
 
-/// Tells a line of the story, if anyone listens.
+/// Prints a line of the story, if tracing is on.
 macro_rules! tell {
     ($world:expr, $($arg:tt)*) => {
         if $world.tracing {
@@ -27,7 +27,7 @@ macro_rules! tell {
 }
 pub(super) use tell;
 
-/// Something that will happen.
+/// An event.
 #[derive(Debug)]
 pub(super) enum What {
     Start {
@@ -64,12 +64,12 @@ pub(super) enum What {
         node: usize,
         life: u32,
     },
-    /// Its driver tells it what it has on its disk ...
+    /// Its driver announces the parts on its disk ...
     Saved {
         node: usize,
         life: u32,
     },
-    /// ... and has read some of it.
+    /// ... and has read some of them.
     Restored {
         node: usize,
         life: u32,
@@ -151,19 +151,19 @@ pub struct World {
     pub(super) deaths: usize,
     pub(super) ledger: Ledger,
     pub(super) healed_at: Option<u64>,
-    /// When devices are done with what they began while there were faults.
+    /// When devices finish the tasks that they began while there were faults.
     pub(super) rested_at: u64,
     pub(super) first_finish: Option<u64>,
     pub(super) most_counted: u64,
     pub(super) healed: bool,
-    /// When the faults ended there were peers that could not find each other.
+    /// When the faults ended, some peers could not find each other.
     pub(super) apart: bool,
-    /// Nobody holds a whole state, there are fewer peers than the run asks for and none that more could join, or
+    /// No peer holds a whole state, or there are fewer peers than the run asks for and no more can join. Then
     /// nothing more is demanded.
     pub(super) hopeless: bool,
     /// The founder's rounds, as long as members are the same.
     pub(super) stays: Vec<Stay>,
-    /// Somebody gave up when nobody held a whole state.
+    /// A peer gave up when nobody held a whole state.
     pub(super) was_lost: bool,
     pub(super) stats: Stats,
     pub(super) failure: Option<String>,
@@ -172,17 +172,17 @@ pub struct World {
     pub(super) work: Rng,
     pub(super) bug: Option<Bug>,
     pub(super) scheme: Scheme,
-    /// What every right to take part goes back to.
+    /// The root of every right to take part.
     pub(super) run_key: Key,
     pub(super) manifest: Arc<Manifest>,
     pub(super) by_id: BTreeMap<PeerId, usize>,
-    /// Dials under way: who, whom.
+    /// Dials under way: from, to.
     pub(super) dials: BTreeSet<(usize, usize)>,
-    /// Which peers lie, what has come of it, and what is random in it.
+    /// The liars, the effects of their lies, and their random numbers.
     pub(super) liars: BTreeSet<usize>,
     pub(super) lies: Lies,
     pub(super) tongue: Rng,
-    /// What the honest have said of themselves in their headers.
+    /// The headers of honest peers.
     pub(super) said: BTreeMap<(ViewKey, PeerId), Header>,
     queue: BinaryHeap<Due>,
     slots: Vec<Option<What>>,
@@ -265,7 +265,7 @@ impl World {
         world
     }
 
-    /// Something will happen.
+    /// Schedules an event.
     pub(super) fn schedule(&mut self, at: u64, what: What) {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
@@ -280,7 +280,7 @@ impl World {
         });
     }
 
-    /// Moves on to what happens next.
+    /// Moves on to the next event.
     pub(super) fn next(&mut self) -> Option<What> {
         let due = self.queue.pop()?;
         self.now = due.at;
@@ -289,7 +289,7 @@ impl World {
         Some(self.slots[due.slot].take().expect("each slot is due once"))
     }
 
-    /// The first failure is the seed's.
+    /// Records a failure. The first one is the seed's.
     pub(super) fn fail(&mut self, why: String) {
         if self.failure.is_none() {
             self.failure = Some(format!("at {:.3} s: {why}", self.now as f64 / 1e6));

@@ -1,4 +1,4 @@
-//! What a peer holds of the run: the ledger's head, the state there, and the round that led to it.
+//! What a peer holds of the run: the ledger's head, the digest of the state there, and the round that led to it.
 
 use crate::access::signature::Attempt;
 use crate::base::id::{Digest, PeerId};
@@ -13,18 +13,18 @@ use crate::state::{State, root};
 use crate::wire::{Message, Standing, ViewKey};
 use bytes::Bytes;
 
-/// The last committed round, kept to repair those who miss some of it.
+/// The last committed round, kept to repair peers that lack some of it.
 #[derive(Debug)]
 pub(crate) struct Committed {
     pub view: ViewKey,
     pub record: Record,
     pub digest: Digest,
     pub sums: Assembly,
-    /// The attempts that were aborted on the way to it.
+    /// The attempts that were given up on the way to it.
     pub decided: Vec<Decided>,
     /// The lineage before it ...
     pub before: Standing,
-    /// ... what that is the hash of, with the samples ...
+    /// ... its preimage, together with the samples ...
     pub trail: Digest,
     /// ... and the hash of the head there.
     pub head: Digest,
@@ -52,20 +52,20 @@ impl Committed {
     }
 }
 
-/// The ledger's head and what belongs to it.
+/// The ledger's head and all that belongs to it.
 pub(crate) struct Lineage {
     pub head: Head,
     pub state: State,
-    /// The state's, at the head ...
+    /// The digest of the state at the head ...
     pub digest: Digest,
     /// ... and those of its blocks.
     pub blocks: Vec<Digest>,
     pub last: Option<Committed>,
-    /// What owners have signed of the sums of the last rounds.
+    /// The owners' seals of the last rounds.
     pub seals: Seals,
     /// The last round that it has followed, before it has committed one itself.
     pub followed: Option<Claim>,
-    /// How this peer last went on alone.
+    /// How this peer last continued alone.
     pub founder: Option<Founder>,
 }
 
@@ -84,14 +84,14 @@ impl Lineage {
         }
     }
 
-    /// The state is what has these digests.
+    /// Sets the digests of the state's blocks.
     pub fn hashed(&mut self, blocks: Vec<Digest>) {
         self.digest = root(&blocks);
         self.blocks = blocks;
     }
 
-    /// A finished piece of the last round, if it is there. What the state alone has of it is taken from there, if that is
-    /// still what it was after the round.
+    /// A finished piece of the last round, if it is there. A piece that only the state has is read from it, if the
+    /// state has not changed by itself since the round.
     pub fn last_piece(&self, chunk: u16, piece: u32) -> Option<Bytes> {
         let sums = &self.last.as_ref()?.sums;
         let Some(range) = sums.gone(chunk, piece) else {
@@ -106,7 +106,7 @@ impl Lineage {
         sound.then(|| Bytes::copy_from_slice(bytemuck::cast_slice(&self.state.params[range])))
     }
 
-    /// Whether a peer is one of the head's members, or had to do with the last round.
+    /// Whether a peer is one of the head's members, or took part in the last round.
     pub fn knows(&self, peer: PeerId) -> bool {
         let took_part = |last: &Committed| {
             let was_in = |d: &Decided| d.members.contains(&peer) && d.suspects.contains(&peer);
@@ -119,8 +119,8 @@ impl Lineage {
         Standing::of(&self.head)
     }
 
-    /// What shows to others where it stands: the last round that this peer has committed or followed. Nothing does where
-    /// there was none since it has gone on alone.
+    /// The proof of where it stands: the last round that this peer has committed or followed. `None` if there was
+    /// no round since it has continued alone.
     pub fn claim(&self) -> Option<Box<Claim>> {
         let claim = |last: &Committed| Claim {
             trail: last.trail,
@@ -134,12 +134,12 @@ impl Lineage {
         shown.map(Box::new)
     }
 
-    /// Where others may have left it before it came to where it stands.
+    /// The lineages at the places where others may have left it.
     pub fn places(&self) -> Vec<Digest> {
         self.head.places().skip(1).map(|fork| fork.chain).collect()
     }
 
-    /// Takes the record that an attempt has made into the ledger's head.
+    /// Applies the record of an attempt to the ledger's head.
     pub fn apply_record(&mut self, view: ViewKey, record: &Record, manifest: &Manifest, settings: &Settings) {
         if !settings.planted(Bug::CountTheDead) {
             let chain = self.head.chain;
@@ -177,7 +177,7 @@ mod tests {
 
     const LEN: usize = 5000;
 
-    /// After a round of one member whose updates are in the state, and are held no longer.
+    /// After a round of one member whose updates are in the state, and were dropped.
     fn after_a_round() -> Lineage {
         let manifest = Manifest {
             copies: std::num::NonZeroU16::new(2),
@@ -257,7 +257,7 @@ mod tests {
         let mut lineage = after_a_round();
         let piece = |lineage: &Lineage, piece| lineage.last_piece(0, piece).is_some();
         lineage.state.params[300] += 1.0;
-        // It is not known which piece of the block it is.
+        // It cannot tell which piece of the block has changed.
         assert!(!piece(&lineage, 0) && !piece(&lineage, 1) && !piece(&lineage, 3));
         assert!(piece(&lineage, 4) && piece(&lineage, 5));
     }

@@ -1,6 +1,7 @@
-//! The parts of the optimizer's vectors that one peer keeps: stepped by the sums that it holds, and proven by their digests.
+//! The parts of the optimizer's vectors that one peer keeps, stepped by the sums that it holds and verified by
+//! their digests.
 //!
-//! Where a run's model is split over its members a part has one vector more, the last: its weights.
+//! In a split run, a part has one vector more, the last: its weights.
 
 use crate::base::id::Digest;
 use crate::collective::Held;
@@ -21,25 +22,25 @@ struct Part {
     seal: Seal,
 }
 
-/// What a part was when it was stepped last.
+/// The hashes of a part after its last step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Seal {
-    /// What others are told: nobody can make other vectors with it.
+    /// The digest that others are told. Nobody can make other vectors with it.
     digest: u64,
-    /// A CRC-32, against what memory does by itself: a tenth of the digest's time, and looked at as often.
+    /// A CRC-32, to detect memory faults. It takes a tenth of the digest's time and is checked as often.
     check: u32,
 }
 
-/// The parts of the optimizer's vectors that a peer keeps, all of them after the same round.
+/// The parts of the optimizer's vectors that a peer keeps, all after the same round.
 #[derive(Clone, Debug)]
 pub struct Moments {
-    /// Shared with copies of all this, until one changes them: a checkpoint that is being written costs no second copy.
+    /// Shared with clones until one of them changes: writing a checkpoint costs no second copy.
     parts: BTreeMap<u16, Arc<Part>>,
-    /// The lineage after the last round that has stepped them.
+    /// The lineage after the last round that stepped them.
     pub stepped: Digest,
-    /// What weights begin with, where they are kept here too.
+    /// The first weights, if weights are kept here too.
     pub initial: Option<Initial>,
-    /// How often a part that had changed was taken as it was, since nobody else had it.
+    /// How often a part that had changed by itself was accepted, since nobody else had it.
     taken: u64,
 }
 
@@ -50,7 +51,7 @@ impl PartialEq for Moments {
 }
 
 impl Default for Moments {
-    /// No part.
+    /// No parts.
     fn default() -> Self {
         Self {
             parts: BTreeMap::new(),
@@ -61,7 +62,7 @@ impl Default for Moments {
     }
 }
 
-/// A part's vectors before anything is in them: those of the optimizer, and the weights where members hold parts of them.
+/// Vectors for a part: those of the optimizer and, in a split run, the weights.
 pub(crate) fn blank(manifest: &Manifest, len: usize) -> Vec<Slot> {
     let mut slots = zeros(manifest, len);
     if manifest.split.is_some() {
@@ -70,12 +71,12 @@ pub(crate) fn blank(manifest: &Manifest, len: usize) -> Vec<Slot> {
     slots
 }
 
-/// A part's moments are not what they were when they were stepped last.
+/// A part has changed by itself since its last step.
 #[derive(Debug)]
 pub(crate) struct Damaged;
 
 impl Moments {
-    /// Which parts they are.
+    /// The set of parts.
     pub fn set(&self) -> PartSet {
         self.parts.keys().copied().collect()
     }
@@ -96,12 +97,12 @@ impl Moments {
         self.parts.get(&part).map(|part| part.seal.digest)
     }
 
-    /// The digests of some parts, in order; 0 of one that is not kept.
+    /// The digests of some parts, in order; 0 for one that is not kept.
     pub fn digests(&self, of: &PartSet) -> Vec<u64> {
         of.iter().map(|part| self.digest(part).unwrap_or(0)).collect()
     }
 
-    /// Bytes of what is kept.
+    /// Bytes of all parts.
     pub fn bytes(&self) -> usize {
         let slots = self.parts.values().flat_map(|part| &part.slots);
         slots
@@ -109,13 +110,13 @@ impl Moments {
             .sum()
     }
 
-    /// Keeps a part from here on.
+    /// Adds a part.
     pub fn insert(&mut self, part: u16, slots: Vec<Slot>) {
         let seal = seal(&slots);
         self.parts.insert(part, Arc::new(Part { slots, seal }));
     }
 
-    /// Keeps these parts from here on, as they are before the first step.
+    /// Adds these parts, as they are before the first step.
     pub fn begin(&mut self, manifest: &Manifest, parts: &PartSet) {
         let all = Parts::of_len(manifest.layout.len);
         let range = |part| all.range(part).unwrap_or(0..0);
@@ -135,23 +136,23 @@ impl Moments {
         }
     }
 
-    /// Keeps these parts and no others.
+    /// Drops all parts but these.
     pub fn retain(&mut self, parts: &PartSet) {
         self.parts.retain(|part, _| parts.contains(*part));
     }
 
-    /// Keeps also what somebody else's has of these parts, and this does not.
+    /// Adds those of these parts that another peer's set has and this one lacks.
     pub(crate) fn take_from(&mut self, mut other: Self, parts: &PartSet) {
         other.retain(&parts.without(&self.set()));
         self.parts.append(&mut other.parts);
     }
 
-    /// Keeps none.
+    /// Drops all parts.
     pub fn clear(&mut self) {
         self.parts.clear();
     }
 
-    /// Whether a part is what it was when it was stepped last.
+    /// Verifies that a part has not changed by itself since its last step.
     pub(crate) fn prove(&self, part: u16) -> Result<(), Damaged> {
         let same = |part: &Arc<Part>| check(&part.slots) == part.seal.check;
         self.parts
@@ -161,19 +162,19 @@ impl Moments {
             .ok_or(Damaged)
     }
 
-    /// Those of some parts that are kept and are not what they were when they were stepped last.
+    /// Those of some parts that are kept and have changed by themselves since their last step.
     pub(crate) fn damaged(&self, of: &PartSet) -> PartSet {
         of.iter().filter(|part| self.prove(*part).is_err()).collect()
     }
 
-    /// Begins those of some parts anew that were never trained, since what they begin with is known. Gives the others.
+    /// Resets those of some parts that were never trained, since their first values are known. Returns the others.
     pub(crate) fn restore(&mut self, manifest: &Manifest, parts: &PartSet, untrained: &PartSet) -> PartSet {
         let anew = parts.and(untrained);
         self.begin(manifest, &anew);
         parts.without(&anew)
     }
 
-    /// Goes on with some parts as they are, whatever they were when they were stepped last.
+    /// Accepts some parts as they are, even if they have changed by themselves.
     pub(crate) fn take_as_they_are(&mut self, parts: &PartSet) {
         for part in parts.iter() {
             if let Some(kept) = self.parts.get_mut(&part) {
@@ -184,7 +185,7 @@ impl Moments {
         }
     }
 
-    /// Has some parts stay what has changed in memory, though they were stepped since.
+    /// Marks some parts as changed by themselves, although they were stepped since.
     pub(crate) fn doubt(&mut self, parts: &PartSet) {
         for part in parts.iter() {
             if let Some(kept) = self.parts.get_mut(&part) {
@@ -194,13 +195,13 @@ impl Moments {
         }
     }
 
-    /// Whether any part was taken so.
+    /// Whether any part was accepted in that way.
     #[cfg(feature = "sim")]
     pub(crate) fn has_taken(&self) -> bool {
         self.taken > 0
     }
 
-    /// What of the parameters becomes of a piece by its sum; the moments stay as they are. Nothing if its part is not kept.
+    /// The parameters that a piece's sum leads to, without changing the moments. `None` if its part is not kept.
     pub(crate) fn try_step(
         &self,
         manifest: &Manifest,
@@ -221,11 +222,11 @@ impl Moments {
         Some(params)
     }
 
-    /// Steps a piece, if its part is kept, by the sum that is held of it, from the parameters before the round. A part without
-    /// its sum is dropped: it is behind for good. Who `proves` looks first whether the part is what it was.
+    /// Steps a piece, if its part is kept, by its held sum, from the parameters before the round. A part without
+    /// its sum is dropped: it can never catch up. With `proves`, the part is verified first.
     ///
     /// # Errors
-    /// If it is not.
+    /// If the part has changed by itself.
     pub(crate) fn step_piece(
         &mut self,
         manifest: &Manifest,
@@ -260,12 +261,12 @@ impl Moments {
         Ok(())
     }
 
-    /// The weights of some elements, where they are kept here: zeros of what is not.
+    /// The weights of some elements, if weights are kept here; zeros for those that are not.
     pub fn weights(&self, manifest: &Manifest, range: Range<usize>) -> Vec<f32> {
         self.weights_of(manifest, &[range])
     }
 
-    /// The weights of several ranges of elements, one after the other: zeros of what is not kept here.
+    /// The weights of several ranges of elements, one after the other; zeros for those that are not kept.
     pub(crate) fn weights_of(&self, manifest: &Manifest, ranges: &[Range<usize>]) -> Vec<f32> {
         let parts = Parts::of_len(manifest.layout.len);
         let mut weights = Vec::with_capacity(ranges.iter().map(Range::len).sum());
@@ -285,13 +286,13 @@ impl Moments {
         weights
     }
 
-    /// Steps weights and moments of all parts that are kept, by the sums that are held of their pieces, where the model is split
-    /// over the members. A part without all of its sums is dropped: it is behind for good.
+    /// Steps weights and moments of all parts by the held sums of their pieces, in a split run. A part without all
+    /// of its sums is dropped: it can never catch up.
     pub(crate) fn step_weights(&mut self, manifest: &Manifest, step: &Step, held: &Held) {
         let parts = Parts::of_len(manifest.layout.len);
         for part in self.set().iter() {
             let whole = parts.range(part).unwrap_or(0..0);
-            // The whole part at once: pieces may begin anywhere, and blocks of moments do not.
+            // The whole part at once: pieces may begin anywhere, but blocks of moments may not.
             let mut sums = vec![0.0; whole.len()];
             let mut done = whole.start;
             while let Some(data) = held.get(&done) {
@@ -313,8 +314,7 @@ impl Moments {
         }
     }
 
-    /// Steps weights and moments of a part that is kept, by the sums of all of its elements, where the model is split over the
-    /// members.
+    /// Steps weights and moments of a part by the sums of all its elements, in a split run.
     pub(crate) fn step_part(&mut self, manifest: &Manifest, step: &Step, part: u16, sums: &[f32]) {
         let whole = Parts::of_len(manifest.layout.len).range(part).unwrap_or(0..0);
         let kept = Arc::make_mut(self.parts.get_mut(&part).expect("it is kept"));
@@ -325,15 +325,15 @@ impl Moments {
         kept.seal = seal(&kept.slots);
     }
 
-    /// The bytes of a piece of a part, as they travel.
+    /// The bytes of a piece of a part, as sent to other peers.
     pub(crate) fn read(&self, part: u16, piece: Range<usize>) -> Option<Vec<u8>> {
         let slots = self.slots(part)?;
         let bytes = slots.iter().flat_map(|slot| sections(slot, piece.clone()));
         Some(bytes.flatten().copied().collect())
     }
 
-    /// Damages one bit of what goes with an element, as failing memory would: of its moments, or of its weight, where that is kept
-    /// here too and the bit is even. Whether the element is in a part that is kept.
+    /// Flips one bit of an element, as failing memory would: in its moments or, if its weight is kept here too and
+    /// the bit is even, in its weight. Whether a kept part has the element.
     #[cfg(feature = "sim")]
     pub(crate) fn flip(&mut self, manifest: &Manifest, element: usize, bit: u32) -> bool {
         let parts = Parts::of_len(manifest.layout.len);
@@ -356,7 +356,7 @@ impl Moments {
     }
 }
 
-/// The bytes of some elements of a vector: its numbers, then its codes.
+/// The bytes of some elements of a vector: its floats, then its codes.
 fn sections(slot: &Slot, range: Range<usize>) -> impl Iterator<Item = &[u8]> {
     let floats = bytemuck::cast_slice(slot.floats(range.clone()));
     [floats, slot.codes(range)].into_iter()
@@ -374,8 +374,8 @@ pub fn digest_of_parts(parts: impl IntoIterator<Item = (u16, u64)>) -> Digest {
     Digest(*hasher.finalize().as_bytes())
 }
 
-/// The digest is the first bits of the hash of a part's vectors: enough against chance, and nobody gains by two that have the
-/// same.
+/// The digest is the first bits of the hash of a part's vectors. That is enough against chance, and nobody gains
+/// from a collision.
 fn seal(slots: &[Slot]) -> Seal {
     let (mut hasher, mut crc) = (blake3::Hasher::new(), crc32fast::Hasher::new());
     for some in all(slots).flat_map(|section| section.chunks(AT_ONCE)) {
@@ -390,7 +390,7 @@ fn seal(slots: &[Slot]) -> Seal {
     }
 }
 
-/// What the seal has of it against memory's faults.
+/// The seal's check against memory faults.
 fn check(slots: &[Slot]) -> u32 {
     let mut crc = crc32fast::Hasher::new();
     all(slots).for_each(|section| crc.update(section));
@@ -402,8 +402,8 @@ fn all(slots: &[Slot]) -> impl Iterator<Item = &[u8]> {
     slots.iter().flat_map(|slot| sections(slot, 0..slot.len()))
 }
 
-/// Writes the bytes of a piece, as they travelled, into a part's vectors. False, and unchanged, if they are not of the right
-/// length.
+/// Writes the bytes of a piece from another peer into a part's vectors. False, and unchanged, if the length is
+/// wrong.
 pub(crate) fn write(slots: &mut [Slot], piece: Range<usize>, mut bytes: &[u8]) -> bool {
     let len = |slot: &Slot| sections(slot, piece.clone()).map(<[u8]>::len).sum::<usize>();
     if slots.iter().map(len).sum::<usize>() != bytes.len() {
@@ -420,13 +420,13 @@ pub(crate) fn write(slots: &mut [Slot], piece: Range<usize>, mut bytes: &[u8]) -
     true
 }
 
-/// Reads parts that were saved, from one section to the next.
+/// Loading saved parts.
 impl Moments {
-    /// Parts as they were saved: `read` fills one section after the other.
+    /// Loads saved parts; `read` fills one section after the other.
     ///
     /// # Errors
     ///
-    /// That of `read`.
+    /// Those of `read`.
     pub fn load<E>(
         manifest: &Manifest,
         (parts, stepped): (&PartSet, Digest),

@@ -1,5 +1,5 @@
-//! What all peers share: parameters and optimizer state. Changed by committed rounds alone, block by
-//! block, so that a newcomer may take blocks of different rounds and bring each up to date on its own.
+//! The state that all members share: parameters and optimizer state. Only committed rounds change it, block by
+//! block, so a newcomer may fetch blocks of different rounds and bring each up to date by itself.
 
 use crate::base::id::Digest;
 use crate::collective::Assembly;
@@ -15,28 +15,29 @@ use std::ops::Range;
 /// Parameters and optimizer state, flat.
 #[derive(Clone, Debug, PartialEq)]
 pub struct State {
-    /// All parameters. None where members hold parts of a model: these are with what this peer [keeps](Self::kept).
+    /// All parameters. Empty in a split run, where each peer [keeps](Self::kept) some.
     pub params: Vec<f32>,
-    /// The optimizer's vectors, each as long as the parameters. None where members keep parts of them.
+    /// The optimizer's vectors, each as long as the parameters. Empty if members keep parts of them.
     pub slots: Vec<Slot>,
-    /// The parts of the optimizer's vectors that this peer keeps, where members keep parts. No part of the state's digest.
+    /// The parts of the optimizer's vectors that this peer keeps, if members keep parts. The state's digest does
+    /// not cover them.
     pub kept: Moments,
     /// Elements of a block.
     block: usize,
 }
 
-/// The digest of a state from those of its blocks.
+/// The digest of a state, from the digests of its blocks.
 pub(crate) fn root(blocks: &[Digest]) -> Digest {
     Digest::of(&joined(blocks))
 }
 
-/// Digests one after the other, as they travel.
+/// Digests one after the other, as sent to other peers.
 pub(crate) fn joined(digests: &[Digest]) -> Vec<u8> {
     digests.iter().flat_map(|digest| digest.0).collect()
 }
 
 impl State {
-    /// A state before the first step: slots are zero.
+    /// A state before the first step, with slots of zeros.
     pub fn new(params: Vec<f32>, manifest: &Manifest) -> Self {
         let slots = match manifest.copies {
             None => zeros(manifest, params.len()),
@@ -50,18 +51,18 @@ impl State {
         }
     }
 
-    /// All that it is, as bytes: the parameters, the optimizer's vectors, and the codes of those that are kept in 8 bits. In
-    /// this order they are saved.
+    /// The state as bytes, in the order in which it is saved: the parameters, the optimizer's vectors, and the
+    /// codes of those in 8 bits.
     pub fn sections(&self) -> impl Iterator<Item = &[u8]> {
         self.sections_of(0..self.params.len())
     }
 
-    /// The same, to be read from elsewhere.
+    /// Mutable access to [`sections`](Self::sections), for loading.
     pub fn sections_mut(&mut self) -> impl Iterator<Item = &mut [u8]> {
         self.sections_of_mut(0..self.params.len())
     }
 
-    /// All its numbers but the codes.
+    /// All floats of the state, without codes.
     pub fn floats(&self) -> impl Iterator<Item = &[f32]> {
         self.floats_of(0..self.params.len())
     }
@@ -72,7 +73,7 @@ impl State {
     }
 
     fn sections_of(&self, range: Range<usize>) -> impl Iterator<Item = &[u8]> {
-        // Little-endian is what every supported target has in memory.
+        // All supported targets are little-endian in memory.
         let floats = self.floats_of(range.clone()).map(bytemuck::cast_slice);
         floats.chain(self.slots.iter().map(move |slot| slot.codes(range.clone())))
     }
@@ -84,7 +85,7 @@ impl State {
         floats.map(bytemuck::cast_slice_mut).chain(codes)
     }
 
-    /// Hash of all bits of a block: of its parameters, and of what of the optimizer's vectors goes with them.
+    /// Hash of all bits of a block: its parameters and its part of the optimizer's vectors.
     pub(crate) fn block_digest(&self, elements: Range<usize>) -> Digest {
         let mut hasher = blake3::Hasher::new();
         for section in self.sections_of(elements) {
@@ -93,13 +94,13 @@ impl State {
         Digest(*hasher.finalize().as_bytes())
     }
 
-    /// Those of all blocks.
+    /// The digests of all blocks.
     pub(crate) fn block_digests(&self) -> Vec<Digest> {
         let blocks = (0..).map_while(|block| self.block_range(block));
         blocks.map(|elements| self.block_digest(elements)).collect()
     }
 
-    /// Hash of all bits: of the digests of all blocks.
+    /// Hash of all bits: the hash of the digests of all blocks.
     pub fn digest(&self) -> Digest {
         root(&self.block_digests())
     }
@@ -109,19 +110,19 @@ impl State {
         self.params.len().div_ceil(self.block) as u32
     }
 
-    /// Elements of a block, if there is such a block.
+    /// Elements of a block, if it exists.
     pub fn block_range(&self, block: u32) -> Option<Range<usize>> {
         let start = (block as usize).checked_mul(self.block)?;
         (start < self.params.len()).then(|| start..self.params.len().min(start + self.block))
     }
 
-    /// How long a block is, if there is such a block.
+    /// Bytes of a block, if it exists.
     pub(crate) fn block_len(&self, block: u32) -> Option<usize> {
         let range = self.block_range(block)?;
         Some(self.sections_of(range).map(<[u8]>::len).sum())
     }
 
-    /// A block's bytes: its part of each section.
+    /// A block as bytes: its part of each section.
     pub fn read_block(&self, block: u32) -> Option<Vec<u8>> {
         let range = self.block_range(block)?;
         let mut bytes = Vec::with_capacity(self.block_len(block)?);
@@ -130,7 +131,7 @@ impl State {
         Some(bytes)
     }
 
-    /// Takes a block's bytes. False, and unchanged, if they are not of the right length.
+    /// Writes a block's bytes. False, and unchanged, if the length is wrong.
     pub fn write_block(&mut self, block: u32, mut bytes: &[u8]) -> bool {
         if self.block_len(block) != Some(bytes.len()) {
             return false;
@@ -144,8 +145,8 @@ impl State {
         true
     }
 
-    /// Applies a committed round's sums to a range of elements; or its updates, where members keep parts of the moments:
-    /// then these stay as they are.
+    /// Applies a committed round's sums to a range of elements. If members keep parts of the moments, applies the
+    /// updates and leaves moments alone.
     pub fn apply_round(&mut self, manifest: &Manifest, step: &Step, sums: &Assembly, range: Range<usize>) {
         match manifest.copies {
             None => sums.decode(range, |part, values| self.apply(manifest, step, part, values)),
@@ -153,14 +154,14 @@ impl State {
         }
     }
 
-    /// Applies the sums of gradients of one range of elements, which ends where the vector does or at a multiple of the
-    /// [`grain`](crate::numeric::optim::Moments::grain) of its moments, and begins at one.
+    /// Applies the sums of gradients of a range of elements. The range begins at a multiple of the
+    /// [`grain`](crate::numeric::optim::Moments::grain) of its moments, and ends at one or with the vector.
     pub fn apply(&mut self, manifest: &Manifest, step: &Step, range: Range<usize>, sums: &[f32]) {
         let params = &mut self.params[range.clone()];
         step_slots(manifest, step, range, params, (0, &mut self.slots), sums);
     }
 
-    /// Takes the updates of a committed round, where members keep parts of the moments.
+    /// Writes the updates of a committed round, if members keep parts of the moments.
     pub(crate) fn take_updates(&mut self, updates: &Assembly, range: Range<usize>) {
         if updates.codec() == Codec::F32 {
             return updates.decode_into(range.clone(), &mut self.params[range]);
@@ -172,14 +173,14 @@ impl State {
     }
 }
 
-/// What weights become by a step, as it travels to all: they themselves, or what they change by.
+/// The update of weights as sent to all: the new weights, or their change.
 pub(crate) fn encode_update(codec: Codec, old: &[f32], new: &[f32]) -> Vec<u8> {
     let mut update = Vec::with_capacity(codec.encoded_len(new.len()));
     if codec == Codec::F32 {
         codec.encode(new, &mut update);
         return update;
     }
-    // What is no number that can travel changes nothing.
+    // A change that is not finite or too large counts as none.
     let largest = Codec::LARGEST;
     let change = new.iter().zip(old).map(|(new, old)| new - old);
     let change = change.map(|x| {
@@ -194,8 +195,8 @@ pub(crate) fn encode_update(codec: Codec, old: &[f32], new: &[f32]) -> Vec<u8> {
 }
 
 impl State {
-    /// Applies a committed round's sums where one peer keeps all parts of the moments, as all members together do: for whoever
-    /// computes rounds anew. Nothing, and `false`, for a round without a step.
+    /// Applies a committed round's sums where one peer keeps all parts of the moments, with the result that all
+    /// members reach together. For a replay. Does nothing and returns `false` for a round without a step.
     ///
     /// # Panics
     /// If the sums are not [serial](Assembly::serial) ones of the round, or a part is not kept.
@@ -242,12 +243,12 @@ impl State {
     }
 }
 
-/// What a committed round does to every element: learning rate, step number and scale.
-/// `None` for a round without samples, which leaves the state as it is.
+/// The step of a committed round: learning rate, step number and scale. `None` for a round without samples, which
+/// leaves the state as it is.
 ///
-/// The mean gradient is the sum over its weight; its global norm, for clipping, is taken piece by piece in
-/// the order of the vector, so that it is the same wherever the round is applied. Where members keep parts of the moments they
-/// have told each other the squares.
+/// The mean gradient is the sum over its weight. Its global norm, for clipping, is taken piece by piece in the
+/// order of the vector, so that it is the same everywhere. If members keep parts of the moments, they have
+/// exchanged the squares.
 pub fn plan(manifest: &Manifest, head: &Head, record: &Record, sums: &Assembly) -> Option<Step> {
     let squared = || {
         sums.squared().unwrap_or_else(|| {
@@ -261,7 +262,7 @@ pub fn plan(manifest: &Manifest, head: &Head, record: &Record, sums: &Assembly) 
     plan_by(manifest, head, record, squared)
 }
 
-/// A round's step by what the squares of all sums add up to, which is asked for only where it matters.
+/// The step of a round, given a function for the squared norm of the sums, which is called only if it matters.
 pub(crate) fn plan_by(
     manifest: &Manifest,
     head: &Head,

@@ -27,7 +27,7 @@ pub enum RecomputeError<E> {
     Workshop(E),
     /// The device gave a result of the wrong length.
     #[error(
-        "what computes steps {} to {} gives something of another length than it should: is this the run's model?",
+        "the computation of steps {} to {} has a result of the wrong length: is this the run's model?",
         .0.start, .0.end - 1
     )]
     Length(Range<usize>),

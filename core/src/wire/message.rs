@@ -22,8 +22,8 @@ use crate::run::config::MAX_PEERS;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// Version of the messages and of all that is in them. Peers of another version are refused by the first word of the
-/// handshake. Another field is another version, and so is another rule by which members find out who computes what.
+/// Version of the messages and all that is in them. The handshake refuses peers of another version by its first
+/// word. Change it with every field, and with every rule by which members derive who computes what.
 pub const VERSION: u16 = 19;
 
 /// Most bytes of a frame's meta part. Fits a full view's headers with contacts.
@@ -32,15 +32,22 @@ pub const META_LIMIT: usize = 1 << 20;
 /// Most bytes of a frame's payload.
 pub const PAYLOAD_LIMIT: usize = 8 << 20;
 
-// What else others can make grow, and how far: early pieces, two vectors and 128 KiB from all together, strangers' first
-// to go (`early.rs`); followers, 64 (`sponsor.rs`); newcomers in a header, 8 (`admission.rs`); what is given on request,
-// four states and vectors and 1 MiB to each within the time of an answer (`allowance.rs`); peers of which anything is
-// remembered, 128 contacts (`links.rs`) and 256 of all else (`shared.rs`, `conviction.rs`); numbers of relayed frames,
-// 4,096 of each of 128 authors (`relayed.rs`); frames that wait for a relay's word, 1,024
-// hashes (`links.rs`); aborted attempts of a round, 64 (`agreement.rs`); what owners have signed in the last three rounds
-// (`seal.rs`). `Peer::buffered_bytes` counts all of it.
+// The bounds on everything else that others can make grow. `Peer::buffered_bytes` counts all of it.
+//
+// | what | bound | file |
+// |---|---|---|
+// | early pieces of all peers, strangers' dropped first | two vectors and 128 KiB | `early.rs` |
+// | followers | 64 | `sponsor.rs` |
+// | newcomers in a header | 8 | `admission.rs` |
+// | data on request, for each peer within the time of an answer | four states and vectors, and 1 MiB | `allowance.rs` |
+// | known peers' contacts | 128 | `links.rs` |
+// | other memory of peers | 256 | `shared.rs`, `conviction.rs` |
+// | numbers of relayed frames | 32,768 for each of 128 authors | `relayed.rs` |
+// | frames whose relay may still refuse them | 1,024 hashes | `links.rs` |
+// | aborted attempts of a round | 64 | `agreement.rs` |
+// | owners' seals | those of three rounds | `seal.rs` |
 
-/// Which of a link's two ordered streams.
+/// One of a link's two ordered streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Lane {
     /// Small and urgent.
@@ -49,80 +56,80 @@ pub enum Lane {
     Bulk,
 }
 
-/// Around a frame that somebody passes on for its author.
+/// The envelope of a frame that another peer relays for its author.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Envelope {
-    /// Who wrote the frame.
+    /// The author of the frame.
     pub from: PeerId,
-    /// Who it is for.
+    /// The receiver.
     pub to: PeerId,
-    /// The author's number of it. No two frames of an author have the same, in all its lives.
+    /// The author's number of the frame, unique over all starts of the author.
     pub number: u64,
-    /// The stream that it is for, all the way. Not signed, since whoever passes it on may be late anyway.
+    /// The stream that it uses on all links. Not signed, since a relay can delay frames anyway.
     pub lane: Lane,
-    /// Of the author, under all this and the frame.
+    /// The author's signature of all this and the frame.
     pub signature: Signature,
 }
 
 /// Everything that peers say to each other.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Message {
-    /// A piece of a chunk, and the headers that its receiver has not been told yet and hears of from the sender.
+    /// A piece of a chunk, and headers that the receiver is to learn from the sender.
     Piece {
         /// The attempt.
         view: ViewKey,
-        /// Which way.
+        /// The direction of the piece.
         leg: Leg,
-        /// Whose chunk, as a position in the view.
+        /// The owner of the chunk, as a position in the view.
         chunk: u16,
-        /// Which piece of it.
+        /// The number of the piece in the chunk.
         piece: u32,
         /// Headers: the sender's own, or others' that it passes on.
         headers: Vec<Signed<Header>>,
-        /// Hash of what all members' headers say, with the first piece for this receiver after the sender had them all.
+        /// Hash of all members' headers, with the first piece for this receiver after the sender had them all.
         all: Option<Digest>,
-        /// The owner's word on the whole chunk, with the last of its finished pieces under a plan in which they come from
-        /// the owner alone.
+        /// The owner's seal of the whole chunk, with the last of its finished pieces, if the plan has the owner
+        /// send these to all.
         seal: Option<Box<Seal>>,
         /// Encoded values.
         #[serde(skip)]
         data: Bytes,
     },
-    /// Are you there, and what are you doing?
+    /// "Are you there, and what are you doing?"
     Probe {
         /// The sender's attempt.
         view: ViewKey,
-        /// Comes back in the answer.
+        /// Returned in the answer.
         nonce: u32,
     },
     /// Answer to a probe.
     Alive {
-        /// Of the probe.
+        /// The probe's.
         nonce: u32,
         /// The round in work at the answering peer.
         round: Round,
-        /// What it does.
+        /// Its activity.
         doing: Doing,
     },
-    /// I have stopped this attempt, not committed it, and suspect these.
+    /// "I have stopped this attempt without committing it, and suspect these."
     Flush {
         /// The attempt.
         view: ViewKey,
         /// Sorted.
         suspects: Vec<PeerId>,
-        /// Of the sender.
+        /// The sender's.
         signature: Signature,
     },
-    /// The attempt was aborted; the next one is without these.
+    /// "The attempt was given up; the next one is without these."
     Decision {
         /// The attempt.
         view: ViewKey,
         /// Sorted.
         suspects: Vec<PeerId>,
-        /// All other members' signatures under that, in ring order.
+        /// All other members' signatures for these suspects, in ring order.
         proof: Vec<(PeerId, Signature)>,
     },
-    /// I have committed this round. To followers after the round's pieces; to others as an answer.
+    /// "I have committed this round." To followers after the round's pieces; to others as an answer.
     Committed {
         /// The attempt that succeeded.
         view: ViewKey,
@@ -131,101 +138,102 @@ pub enum Message {
         /// The state's digest after the round.
         digest: Digest,
     },
-    /// You have other headers than I, which are these: somebody has said two things.
+    /// "Your headers differ from mine, which are these: a peer has contradicted itself."
     Headers {
         /// The attempt.
         view: ViewKey,
         /// All of them.
         headers: Vec<Signed<Header>>,
     },
-    /// Your state is another than mine. This is what the owners have signed of the sums of the last round, in ring order.
+    /// "Your state differs from mine. These are the owners' seals of the last round's sums, in ring order."
     Seals {
         /// The attempt that succeeded.
         view: ViewKey,
-        /// One of each.
+        /// One of each owner.
         seals: Vec<Seal>,
     },
-    /// Somebody has said two things.
+    /// "This peer has contradicted itself."
     Convicted(Box<Conviction>),
-    /// Send me what I lack of a committed round.
+    /// "Send me these pieces of a committed round."
     Repair {
         /// The attempt that succeeded.
         view: ViewKey,
-        /// Chunk and piece.
+        /// Chunks and pieces.
         missing: Vec<(u16, u32)>,
     },
-    /// I am no longer a member of that view.
+    /// "I am not a member of that view any more."
     Out {
         /// The view.
         view: ViewKey,
     },
-    /// Where my lineage stands, to a peer that is not in my view.
+    /// Where the sender's lineage stands, for a peer outside of its view.
     Status {
         /// The lineage.
         standing: Standing,
-        /// Where others may have left it, the last first: the lineages there.
+        /// The lineages at the places where others may have left it, the last first.
         places: Vec<Digest>,
-        /// What shows it.
+        /// The proof.
         claim: Option<Box<Claim>>,
         /// Whether the sender is a member, rather than a newcomer with an old state.
         member: bool,
         /// Whether the sender has finished the run.
         finished: bool,
     },
-    /// Let me follow you.
+    /// "Let me follow you."
     Follow {
-        /// What I hold already, if anything.
+        /// The standing of the sender's state, if it has one.
         have: Option<Standing>,
-        /// What lets me in.
+        /// The proof of its right to come in.
         admission: Box<Admission>,
-        /// Where I can be dialled.
+        /// Where the sender can be dialled.
         contact: Contact,
     },
-    /// You follow me from this head on.
+    /// "You follow me, from this head on."
     Following {
         /// The sponsor's ledger.
         head: Box<Head>,
         /// The state's digest at that head.
         digest: Digest,
-        /// The lineage of what the follower holds already, if that goes on from here.
+        /// The lineage of the state that the follower has already, if this head continues it.
         resumes: Option<Digest>,
-        /// Whether the follower is in the sponsor's view already: it was admitted and had not heard.
+        /// Whether the follower is in the sponsor's view already: it was admitted, but had not learned of it.
         member: bool,
-        /// What shows where the ledger stands: who enters there has to show it too.
+        /// The proof of the ledger, which the follower needs once it enters.
         claim: Option<Box<Claim>>,
     },
-    /// You cannot follow me.
+    /// "You cannot follow me."
     NotMember {
-        /// My old lineage, if I have a whole state of one.
+        /// The standing of the sender's old lineage, if it has a whole state of one.
         standing: Option<Standing>,
-        /// How many others away somebody follows a member, if any does; 0 if I do.
+        /// The number of peers between the sender and a member that it follows, directly or through others. 0 if it
+        /// follows a member itself.
         follows: Option<u8>,
     },
-    /// I do not let you in.
+    /// "I do not admit you."
     Barred {
-        /// Why not.
+        /// The reason.
         why: Barred,
     },
     /// The run has no place for you now.
     NoPlace,
-    /// A follower has applied this round.
+    /// "I have applied this round", from a follower.
     Followed {
         /// The round.
         round: Round,
     },
-    /// A follower has caught up and may become a member (or, `None`: it follows somebody else now).
+    /// "I have caught up and may become a member", from a follower; `None` if it now follows another peer.
     Ready {
-        /// What its sponsor may pass on.
+        /// The signed statement that its sponsor passes on.
         ready: Option<Signed<Ready>>,
     },
-    /// Send me a block of the state.
+    /// "Send me a block of the state."
     Fetch {
-        /// Which.
+        /// The block.
         block: u32,
     },
     /// A block of the state as it is after a round.
     Block {
-        /// Which.
+        /// The block.
         block: u32,
         /// The round.
         round: Round,
@@ -235,53 +243,54 @@ pub enum Message {
         #[serde(skip)]
         data: Bytes,
     },
-    /// I have all blocks of the state that you have, and they do not have your digest.
+    /// "I have all your blocks of the state, but not your digest."
     Doubt,
-    /// The digests of the state's blocks, those of a state of which I have told the digest.
+    /// The digests of all blocks of a state whose digest the sender has told.
     Digests {
-        /// Lineage at which it is so.
+        /// The lineage of that state.
         chain: Digest,
         /// One after the other.
         #[serde(skip)]
         data: Bytes,
     },
-    /// Send me your moments of a part: I have said that I learn it.
+    /// "Send me your moments of a part, which I said that I learn."
     Learn {
-        /// Which.
+        /// The part.
         part: u16,
     },
-    /// A piece of a part's moments, as it is.
+    /// A piece of a part's moments, as stored.
     Moments {
-        /// Of which part.
+        /// The part.
         part: u16,
-        /// Which piece of it.
+        /// The piece of the part.
         piece: u32,
-        /// The lineage after the round that it was stepped by last.
+        /// The lineage after the round that stepped the part last.
         stepped: Digest,
-        /// What of each of the optimizer's vectors goes with its elements: their numbers, then their codes.
+        /// For each of the optimizer's vectors, the floats of these elements, then their codes.
         #[serde(skip)]
         data: Bytes,
     },
-    /// Send me, in this attempt, what of a lane goes to my span and is not here, as soon as you have it.
+    /// "Send me, in this attempt, the tensors of a lane that my span needs and that I lack, as soon as you have
+    /// them."
     Want {
         /// The attempt.
         view: ViewKey,
-        /// My span.
+        /// The sender's span.
         span: u16,
         /// The lane.
         lane: u16,
-        /// Whether it is what comes back from the next span, the gradient, rather than what the one before gives.
+        /// Whether it needs gradients from the next span, rather than activations from the one before.
         back: bool,
-        /// The microbatches of which it is here, in order.
+        /// The microbatches whose tensors it has, in order.
         have: Vec<u32>,
     },
-    /// Activations of a microbatch, or their gradient, on their way over a boundary.
+    /// A microbatch's activations, or their gradient, on the way to the next span.
     Tensor {
-        /// The lineage before the round: whatever attempt it was made in, it is the same.
+        /// The lineage before the round. The attempt does not matter: the tensor is the same in all.
         chain: Digest,
-        /// The span that gives it.
+        /// The span that computed it.
         span: u16,
-        /// Whether it is the gradient, and goes to the span before.
+        /// Whether it is the gradient, for the span before.
         back: bool,
         /// The microbatch.
         microbatch: u32,
@@ -289,63 +298,64 @@ pub enum Message {
         #[serde(skip)]
         data: Bytes,
     },
-    /// I hold all sums of the parts that I keep, and know that all others do: I can commit this attempt, whoever else does.
+    /// "I hold all sums of my parts, and know that all others hold theirs: I can commit this attempt, whoever else
+    /// does."
     Held {
         /// The attempt.
         view: ViewKey,
     },
-    /// These may need each other: I leave, or am nobody that they have.
+    /// "Here are peers that you may need", from a peer that leaves or that is no use to the receiver.
     Acquaintances {
-        /// Whom I know, and where they can be dialled.
+        /// Peers that the sender knows, and where they can be dialled.
         acquaintances: Vec<(PeerId, Contact)>,
     },
-    /// Pass this frame on: the sender has no link to `to`.
+    /// "Pass this frame on, since I have no link to the receiver."
     Relay {
-        /// Who wrote it, and for whom.
+        /// The author, the receiver, and the signature.
         envelope: Envelope,
         /// The frame.
         #[serde(skip)]
         frame: Bytes,
     },
-    /// I have no link to that peer. Have the two of us dial each other at once.
+    /// "I have no link to that peer. Tell both of us to dial at once."
     Introduce {
-        /// Whom.
+        /// The other peer.
         to: PeerId,
     },
-    /// Dial that peer now: it is told to dial you.
+    /// "Dial that peer now, as it is told to dial you."
     Introduced {
-        /// Whom.
+        /// The other peer.
         peer: PeerId,
-        /// Where it says that it can be dialled, and where I see it.
+        /// Its own addresses, and those at which the sender sees it.
         contact: Contact,
-        /// The round-trip time of my link to it, in microseconds.
+        /// The round-trip time of the sender's link to it, in microseconds.
         rtt_us: u32,
     },
-    /// I have no link to that peer either.
+    /// "I have no link to that receiver either."
     Unreachable {
-        /// As it came.
+        /// The envelope, unchanged.
         envelope: Envelope,
-        /// The frame that was to be passed on, for another way.
+        /// The frame, for another relay.
         #[serde(skip)]
         frame: Bytes,
     },
 }
 
-/// Why a frame is no message. The receiver's state has not changed.
+/// Why a frame is not a message. The receiver's state has not changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
-    /// Shorter than it says, or over a limit.
+    /// Its length is wrong, or over a limit.
     #[error("a frame's length is wrong or over the limit")]
     Length,
-    /// Not a message of this version.
+    /// It is not a message of this version.
     #[error("a frame is not a message of this version")]
     Meaning,
 }
 
 impl Message {
-    /// As a frame in two parts, the second possibly empty and shared with the message.
+    /// Encodes it as a frame in two parts. The second may be empty, and shares memory with the message.
     pub fn encode(&self) -> (Bytes, Bytes) {
-        // Most are short.
+        // Most messages are short.
         let mut meta = Vec::with_capacity(64);
         meta.extend([0; 4]);
         meta = postcard::to_extend(self, meta).expect("a message has only plain data");
@@ -376,7 +386,7 @@ impl Message {
         }
     }
 
-    /// As one contiguous frame.
+    /// Encodes it as one contiguous frame.
     pub fn to_frame(&self) -> Bytes {
         let (meta, payload) = self.encode();
         if payload.is_empty() {
@@ -385,7 +395,7 @@ impl Message {
         [meta, payload].concat().into()
     }
 
-    /// Reads a frame. The payload stays where it is.
+    /// Decodes a frame. The payload is not copied.
     pub fn decode(mut frame: Bytes) -> Result<Self, WireError> {
         if frame.len() < 4 {
             return Err(WireError::Length);
@@ -398,7 +408,7 @@ impl Message {
         let (mut message, rest): (Self, _) =
             postcard::take_from_bytes(&frame[4..]).map_err(|_| WireError::Meaning)?;
         if !rest.is_empty() {
-            // Padding, which would be held as long as the payload is.
+            // Padding would be held in memory as long as the payload is.
             return Err(WireError::Length);
         }
         match &mut message {
@@ -436,7 +446,7 @@ impl Message {
             Self::Want { have, .. } => have.is_sorted_by(|a, b| a < b),
             Self::Flush { suspects, .. } => are_bounded(suspects),
             Self::Decision { suspects, proof, .. } => are_bounded(suspects) && proof.len() <= MAX_PEERS,
-            // Each once, and so no more than there are.
+            // Each piece once, which bounds the list.
             Self::Repair { missing, .. } => missing.is_sorted_by(|a, b| a < b),
             Self::Committed { record, .. } => !record.headers.is_empty() && headers_ok(&record.headers),
             Self::Status { places, claim, .. } => {
@@ -464,7 +474,7 @@ impl Message {
     }
 }
 
-/// Whether what a header names is within its limits.
+/// Whether the lists of a header are within their limits.
 fn is_bounded(header: &Header) -> bool {
     let newcomer = |n: &Newcomer| n.contact.is_bounded() && n.admission.chain.is_bounded();
     header.ready.len() <= MAX_NAMED
@@ -474,7 +484,7 @@ fn is_bounded(header: &Header) -> bool {
         && header.keeps.is_bounded()
 }
 
-/// Whether suspects are such as members name.
+/// Whether suspects are in the order that members use, and not too many.
 fn are_bounded(suspects: &[PeerId]) -> bool {
     suspects.len() <= MAX_PEERS && suspects.is_sorted_by(|a, b| a < b)
 }

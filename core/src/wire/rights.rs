@@ -1,14 +1,15 @@
-//! Who may say what when: the one table of what is taken from whom. What it does not allow is dropped before any phase
-//! sees it, and counted; nobody is suspected for it, since honest peers too say things too late or to the wrong one.
+//! The table of rights: which peer may send which message when. Messages that it does not allow are dropped before
+//! any phase sees them, and counted. Their sender is not suspected: honest peers also send messages too late or to
+//! the wrong peer.
 //!
-//! A right is a pure function of four things: what kind of message it is, the phase that its receiver is in, how the
-//! round that it belongs to stands to the receiver's, and what its sender is to the receiver. What a message may do once
-//! it is taken is not known here.
+//! A right is a pure function of four things: the kind of message, the phase of its receiver, how the message's
+//! round relates to the receiver's, and what the sender is to the receiver. The effect of an accepted message is
+//! not decided here.
 
 use crate::wire::{Message, ViewKey};
 use std::collections::BTreeMap;
 
-/// What a message is, without what it says.
+/// The kind of a message, without its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "the names of the messages")]
 pub enum Kind {
@@ -48,7 +49,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 33] = [
         Self::Piece,
         Self::Probe,
@@ -85,7 +86,7 @@ impl Kind {
         Self::Held,
     ];
 
-    /// What a message is, and the attempt that it belongs to, if it belongs to one.
+    /// The kind of a message, and the attempt that it belongs to, if any.
     pub(crate) fn of(message: &Message) -> (Self, Option<ViewKey>) {
         match message {
             Message::Piece { view, .. } => (Self::Piece, Some(*view)),
@@ -125,19 +126,18 @@ impl Kind {
     }
 }
 
-/// How the attempt that a message belongs to stands to the receiver's. Whoever is in no attempt is in the round after its
-/// head.
+/// How a message's attempt relates to the receiver's. A receiver without an attempt is in the round after its head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum When {
-    /// It belongs to none.
+    /// The message belongs to no attempt.
     Always,
-    /// That attempt is over here, or another than the one in work.
+    /// The attempt is over here, or differs from the one in work.
     Past,
-    /// It is the one in work.
+    /// The attempt in work.
     Now,
-    /// It is a later attempt at the round, or of the next round: the sender has heard of something sooner.
+    /// A later attempt at the round, or one at the next round: the sender is ahead.
     Soon,
-    /// No member can be so far ahead of another.
+    /// Further ahead than any member can be.
     Far,
 }
 
@@ -145,7 +145,7 @@ impl When {
     #[cfg(test)]
     pub const ALL: [Self; 5] = [Self::Always, Self::Past, Self::Now, Self::Soon, Self::Far];
 
-    /// As a member in an attempt sees another.
+    /// As seen by a member in an attempt.
     pub fn in_attempt(of: ViewKey, here: ViewKey) -> Self {
         match (of.round, of.attempt) {
             _ if of == here => Self::Now,
@@ -155,7 +155,7 @@ impl When {
         }
     }
 
-    /// As a peer without an attempt sees one, from the round after its head.
+    /// As seen by a peer without an attempt, from the round after its head.
     pub fn in_round(of: ViewKey, next: u64) -> Self {
         match of.round {
             round if round < next => Self::Past,
@@ -174,27 +174,27 @@ pub(crate) enum Column {
     Lingering,
 }
 
-/// What a peer is to another, perhaps several things at once.
+/// The roles of a peer towards another; several may apply at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Roles(u8);
 
 impl Roles {
     /// Nobody has this right.
     pub const NOBODY: Self = Self(0);
-    /// Whoever holds a link to somebody that passes its frames on.
+    /// Every peer, also through a relay.
     pub const ANYBODY: Self = Self(1);
-    /// It speaks over a link of its own.
+    /// A peer with a link of its own.
     pub const LINKED: Self = Self(1 << 1);
-    /// It follows this peer.
+    /// A follower of this peer.
     pub const FOLLOWER: Self = Self(1 << 2);
-    /// It was asked to be this peer's sponsor.
+    /// A peer that was asked to be this peer's sponsor.
     pub const SPONSOR: Self = Self(1 << 3);
-    /// It is one of the head's members, or had to do with the last round.
+    /// A member of the head, or a peer that took part in the last round.
     pub const KNOWN: Self = Self(1 << 4);
-    /// It is in the attempt in work.
+    /// A member of the attempt in work.
     pub const MEMBER: Self = Self(1 << 5);
 
-    /// Who is taken at its word that somebody else wrote what it brings.
+    /// Peers that may relay frames of others to this one.
     pub const BEARER: Self = Self::KNOWN.or(Self::MEMBER).or(Self::SPONSOR);
 
     #[cfg(test)]
@@ -211,23 +211,23 @@ impl Roles {
         Self(self.0 | other.0)
     }
 
-    /// These, if a condition holds.
+    /// These roles if a condition holds, else none.
     pub fn when(self, holds: bool) -> Self {
         if holds { self } else { Self::NOBODY }
     }
 
-    /// Whether there is a role in both.
+    /// Whether both share a role.
     pub fn meets(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 }
 
-/// Who may say this to a peer in that phase.
+/// The roles that may send this to a peer in that phase.
 pub(crate) fn who(kind: Kind, when: When, column: Column) -> Roles {
     row(kind, when)[column as usize]
 }
 
-/// The table. `Always` stands for messages that belong to no attempt; those that belong to one have no row for it.
+/// The table. `Always` is for messages that belong to no attempt; messages that belong to one have no row for it.
 #[rustfmt::skip] // a table
 fn row(kind: Kind, when: When) -> [Roles; 3] {
     use Kind::*;
@@ -243,8 +243,8 @@ fn row(kind: Kind, when: When) -> [Roles; 3] {
     const GIVER: Roles = KNOWN.or(SPONSOR);
     match (kind, when) {
         //                            newcomer  member    lingering
-        // Of an attempt. A newcomer may be in one that it has not heard of, with others that it does not know; who is in
-        // one that is over is told so; what is early waits for its attempt, and is then taken from its members alone.
+        // Of an attempt. A newcomer may be in one that it has not heard of, with members that it does not know. A peer in
+        // an attempt that is over is told so. An early message waits, and is then accepted only from members.
         (Piece,       Past)        => [ANYBODY, ANYBODY,  NOBODY],
         (Piece,       Now)         => [ANYBODY, MEMBER,   NOBODY],
         (Piece,       Soon)        => [ANYBODY, ANYBODY,  NOBODY],
@@ -253,29 +253,30 @@ fn row(kind: Kind, when: When) -> [Roles; 3] {
         (Flush,       Past)        => [ANYBODY, ANYBODY,  ANYBODY],
         (Flush,       Now | Soon)  => [ANYBODY, MEMBER,   ANYBODY],
         (Flush,       _)           => [ANYBODY, NOBODY,   ANYBODY],
-        // From those too that were excluded from this round, or are no longer members since the last.
+        // Also from peers that were excluded from this round, or that ceased to be members with the last.
         (Decision,    Far)         => [NOBODY,  NOBODY,   NOBODY],
         (Decision,    _)           => [NOBODY,  KNOWN,    NOBODY],
         (Committed,   Now)         => [SPONSOR, MEMBER,   NOBODY],
         (Committed,   _)           => [SPONSOR, NOBODY,   NOBODY],
-        // Who compares its headers with this peer's, in this attempt or in the last round's.
+        // From members that compare headers, in this attempt or in the last round's.
         (Headers,     Now)         => [NOBODY,  MEMBER,   NOBODY],
         (Headers,     Past)        => [NOBODY,  KNOWN,    KNOWN],
         (Headers,     _)           => [NOBODY,  NOBODY,   NOBODY],
-        // Who compares what the last round has left, with those too that are no members any more because of it.
+        // From peers that compare the sums of the last round, including those that ceased to be members because of
+        // it.
         (Seals,       Past)        => [KNOWN,   KNOWN,    KNOWN],
         (Seals,       _)           => [NOBODY,  NOBODY,   NOBODY],
-        // It proves itself.
+        // A conviction carries its own proof.
         (Convicted,   _)           => [ANYBODY, ANYBODY,  ANYBODY],
-        // Whoever is not entitled to pieces is told where this lineage stands.
+        // A peer that may not have the pieces is told where this lineage stands.
         (Repair,      _)           => [ANYBODY, ANYBODY,  ANYBODY],
         (Out,         Far)         => [ANYBODY, NOBODY,   NOBODY],
         (Out,         _)           => [ANYBODY, MEMBER,   NOBODY],
-        // An answer comes from who was asked, perhaps late.
+        // Answers come from peers that were asked, perhaps late.
         (Alive,       _)           => [SPONSOR, KNOWN,    NOBODY],
-        // Where lineages meet.
+        // Lineages that meet.
         (Status,      _)           => [ANYBODY, ANYBODY,  ANYBODY],
-        // How newcomers come in.
+        // Newcomers.
         (Follow,      _)           => [LINKED,  LINKED,   LINKED],
         (Following,   _)           => [SPONSOR, NOBODY,   NOBODY],
         (NotMember,   _)           => [ANYBODY, NOBODY,   NOBODY],
@@ -287,31 +288,31 @@ fn row(kind: Kind, when: When) -> [Roles; 3] {
         (Block,       _)           => [GIVER,   NOBODY,   NOBODY],
         (Doubt,       _)           => [NOBODY,  FOLLOWER, FOLLOWER],
         (Digests,     _)           => [SPONSOR, NOBODY,   NOBODY],
-        // Among those who keep parts of the moments.
+        // Members that keep parts of the moments.
         (Learn,       _)           => [NOBODY,  KNOWN,    NOBODY],
         (Moments,     _)           => [NOBODY,  KNOWN,    NOBODY],
-        // Among those who hold spans of a model. A question for what is to come waits as pieces do.
+        // Members that hold spans of a model. A request for the next attempt waits, as pieces do.
         (Want,        Now)         => [NOBODY,  MEMBER,   NOBODY],
         (Want,        Soon)        => [ANYBODY, ANYBODY,  NOBODY],
         (Want,        _)           => [NOBODY,  NOBODY,   NOBODY],
         (Tensor,      _)           => [NOBODY,  MEMBER,   NOBODY],
         (Held,        Now)         => [NOBODY,  MEMBER,   NOBODY],
         (Held,        _)           => [NOBODY,  NOBODY,   NOBODY],
-        // Who is told whom another knew: see `shared.rs`.
+        // Introductions to peers that another knew: see `shared.rs`.
         (Acquaintances, _)           => [LINKED,  LINKED,   LINKED],
-        // Frames for others are passed on for whoever brings its own. Who brings one to this peer is a
-        // BEARER of it, or its author is.
+        // A peer relays frames for others that have a link to it. A frame for this peer must come from a BEARER, or
+        // from its author.
         (Relay,       _)           => [LINKED,  LINKED,   LINKED],
         (Unreachable, _)           => [LINKED,  LINKED,   LINKED],
-        // Whose word makes a peer dial: no stranger's.
+        // Messages that make a peer dial: never from strangers.
         (Introduce,   _)           => [NOBODY,  KNOWN,    KNOWN],
         (Introduced,  _)           => [GIVER,   KNOWN,    KNOWN],
-        // Belongs to an attempt, always.
+        // Messages that always belong to an attempt.
         (Piece, Always)            => [NOBODY,  NOBODY,   NOBODY],
     }
 }
 
-/// How many messages were dropped because their sender had no right to say them, by what they were.
+/// Number of messages that were dropped because the sender had no right to send them, by kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Refused(BTreeMap<Kind, u64>);
 
@@ -320,17 +321,17 @@ impl Refused {
         *self.0.entry(kind).or_default() += 1;
     }
 
-    /// How many of one kind.
+    /// The number of one kind.
     pub fn of(&self, kind: Kind) -> u64 {
         self.0.get(&kind).copied().unwrap_or(0)
     }
 
-    /// All kinds of which there were any.
+    /// All kinds with their numbers, if not zero.
     pub fn iter(&self) -> impl Iterator<Item = (Kind, u64)> {
         self.0.iter().map(|(kind, count)| (*kind, *count))
     }
 
-    /// How many in all.
+    /// The total number.
     pub fn total(&self) -> u64 {
         self.0.values().sum()
     }

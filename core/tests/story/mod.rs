@@ -25,70 +25,70 @@ pub const ANN: PeerId = PeerId([1; 32]);
 pub const BEN: PeerId = PeerId([2; 32]);
 pub const CAT: PeerId = PeerId([3; 32]);
 
-/// Peers on links that the story opens and cuts. Who dials gets nobody: who can reach whom is the story's to say.
+/// Peers on links that the story opens and cuts. Dials reach nobody: the story decides who can reach whom.
 pub struct Story {
     pub now: u64,
     pub manifest: Arc<Manifest>,
     pub peers: BTreeMap<PeerId, Peer>,
-    /// Time of a round's computing, in microseconds.
+    /// Compute time of a round, in microseconds.
     pub compute_us: BTreeMap<PeerId, u64>,
-    /// Samples per second of those whose time depends on their share.
+    /// Samples per second of peers whose time depends on their share.
     pub pace: BTreeMap<PeerId, f64>,
-    /// Microseconds that a device takes for any share.
+    /// Their time for any share, in microseconds.
     pub launch_us: BTreeMap<PeerId, u64>,
-    /// What the device is said to do, in samples per 1,000 seconds; usually its pace, or 1000.
+    /// The claimed speed of the device, in samples per 1,000 seconds; usually its pace, or 1000.
     pub warm: BTreeMap<PeerId, u64>,
-    /// What a sample's gradient is made of, if it is not 0.25.
+    /// The gradient of each sample, if it is not 0.25.
     pub gradient: BTreeMap<PeerId, f32>,
-    /// The best value of all weights, if gradients are to lead there.
+    /// The optimum of all weights, if gradients are to lead there.
     pub optimum: Option<f32>,
-    /// The moments of those who take local steps.
+    /// The moments of peers that take local steps.
     moments: BTreeMap<PeerId, LocalOptimizer>,
-    /// Peers that sleep, and what waits for them.
+    /// Sleeping peers, and the events that wait for them.
     asleep: BTreeMap<PeerId, Vec<Due>>,
-    /// Who can be dialled.
+    /// Peers that can be dialled.
     pub dialable: BTreeSet<PeerId>,
-    /// Who has dialled whom.
+    /// Dials so far: from, to.
     pub dialled: BTreeSet<(PeerId, PeerId)>,
-    /// What shows the right to take part of those who are no full members for ever.
+    /// The admissions of peers that are not full members for ever.
     pub admissions: BTreeMap<PeerId, Admission>,
-    /// What each one's clock says at the beginning, in seconds since 1970, if it is not 0.
+    /// Each peer's clock at the beginning, in seconds since 1970, if it is not 0.
     pub epoch_s: BTreeMap<PeerId, u64>,
-    /// Who is done, and why.
+    /// Peers that are done, and why.
     pub exits: BTreeMap<PeerId, Exit>,
     /// Messages that went from one to another.
     pub sent: BTreeMap<(PeerId, PeerId), u64>,
-    /// Blocks of the state that each has given.
+    /// Blocks of the state that each peer has sent.
     pub blocks: BTreeMap<PeerId, u32>,
-    /// Open links, and how often each was opened: what was under way when it was cut is lost.
+    /// Open links, and how often each was opened: frames under way when it is cut are lost.
     pub links: BTreeSet<(PeerId, PeerId)>,
     opened: BTreeMap<(PeerId, PeerId), u32>,
     pub latency_us: BTreeMap<(PeerId, PeerId), u64>,
     /// Of all other links.
     pub usual_latency_us: u64,
-    /// What the bulk lane of one direction takes on top.
+    /// The extra delay of the bulk lane in one direction.
     pub bulk_us: BTreeMap<(PeerId, PeerId), u64>,
-    /// What somebody takes for each frame of its bulk lane, one after the other, and until when it is busy.
+    /// A peer's time for each frame of its bulk lane, one after the other, and until when it is busy.
     pub frame_us: BTreeMap<PeerId, u64>,
     busy_until: BTreeMap<PeerId, u64>,
-    /// What will happen, in order of time and of asking.
+    /// Events to come, in order of time and of scheduling.
     due: BTreeMap<(u64, u64), Due>,
     asked: u64,
-    /// What came to those that only the story speaks for.
+    /// Messages to names that only the story speaks for.
     pub heard: Vec<(PeerId, Message)>,
-    /// What the peers told of, in order.
+    /// The peers' events, in order.
     pub events: Vec<(u64, PeerId, Event)>,
-    /// Who says something else than its code does, and what.
+    /// The peer whose messages are changed, and how.
     pub liar: Option<(PeerId, Lie)>,
-    /// Where a model is split: after so many rounds each saves what it has; 0: never.
+    /// In a split run, each peer saves its parts after every this many rounds; 0: never.
     pub saves_every: u64,
-    /// What each has on its disk, the last of all at the end.
+    /// Each peer's disk, the latest save at the end.
     pub disks: BTreeMap<PeerId, Vec<(Head, State)>>,
     /// The attempt of the last piece that each has sent.
     pub at_work: BTreeMap<PeerId, ViewKey>,
 }
 
-/// Changes a message from a liar, given the liar and whom it is for.
+/// Changes a message from a liar, given the liar and the receiver.
 pub type Lie = fn(&Peer, PeerId, &mut Message);
 
 enum Due {
@@ -113,7 +113,7 @@ impl Story {
         })
     }
 
-    /// With other settings of the run.
+    /// A story with other settings of the run.
     pub fn with(topology: Topology, change: impl FnOnce(&mut Manifest)) -> Self {
         let mut manifest = Manifest {
             samples: 100.try_into().unwrap(),
@@ -161,9 +161,9 @@ impl Story {
         }
     }
 
-    /// Somebody founds the run, and needs so long for a round.
+    /// A peer founds the run, with this compute time of a round.
     pub fn found(&mut self, who: PeerId, compute_us: u64) {
-        // Where the model is split nobody has all of it.
+        // In a split run nobody has the whole state.
         let len = match self.manifest.split {
             None => self.manifest.layout.len,
             Some(_) => 0,
@@ -174,7 +174,7 @@ impl Story {
         self.begin(who, peer, compute_us);
     }
 
-    /// Somebody founds the run, unless it finds others who have.
+    /// A peer founds the run, unless it finds others that have.
     pub fn meet(&mut self, who: PeerId, compute_us: u64) {
         let state = State::new(vec![0.5; self.manifest.layout.len], &self.manifest);
         let (settings, head) = (self.settings(who), Head::unfounded(&self.manifest));
@@ -182,7 +182,7 @@ impl Story {
         self.begin(who, peer, compute_us);
     }
 
-    /// Somebody joins over an open link, which comes with it if there is anybody at its other end.
+    /// A peer joins over a link that is open from the start, if there is a peer at the other end.
     pub fn join(&mut self, who: PeerId, via: PeerId, compute_us: u64) {
         let settings = self.settings(who);
         let contact = self.contact(via);
@@ -193,7 +193,7 @@ impl Story {
         }
     }
 
-    /// What somebody is born with.
+    /// The settings of a new peer.
     fn settings(&self, who: PeerId) -> Settings {
         let settings = Settings::stand_in(who, self.contact(who), &self.manifest);
         let admission = self.admissions.get(&who).cloned();
@@ -210,7 +210,7 @@ impl Story {
         }
     }
 
-    /// So many that all have links to each other, and need the same time for a round.
+    /// Gathers this many members with links to each other, and with equal compute times.
     pub fn gather(&mut self, count: u8, compute_us: u64) -> Vec<PeerId> {
         let all: Vec<PeerId> = (1..=count).map(|name| PeerId([name; 32])).collect();
         self.found(all[0], compute_us);
@@ -254,7 +254,7 @@ impl Story {
         }
     }
 
-    /// Somebody says something now, whether or not it is a peer of the story.
+    /// Sends a message now, in the name of any peer, real or not.
     pub fn say(&mut self, from: PeerId, to: PeerId, message: Message) {
         self.give(to, Input::Message { from, message });
     }
@@ -272,7 +272,7 @@ impl Story {
         self.react(who);
     }
 
-    /// Does what a peer asks for.
+    /// Carries out a peer's outputs.
     fn react(&mut self, who: PeerId) {
         while let Some(output) = self.peers.get_mut(&who).and_then(Peer::poll) {
             match output {
@@ -284,7 +284,7 @@ impl Story {
                     local,
                 } => {
                     let weight = shuffle::count(&positions) as u32;
-                    // All say that they took as long as the slowest, so that all get the same share; but those that have a pace.
+                    // All but those with a pace claim the time of the slowest, so that all get the same share.
                     let slowest = *self.compute_us.values().max().expect("of this one");
                     let launch = self.launch_us.get(&who).copied().unwrap_or(0);
                     let paced = |pace: &f64| launch + (f64::from(weight) / pace * 1e6) as u64;
@@ -330,7 +330,7 @@ impl Story {
         }
     }
 
-    /// Makes a contribution of parameters: each sample's gradient is how far they are from the best.
+    /// Turns parameters into a contribution: each sample's gradient is their distance from the optimum.
     fn descend(
         &mut self,
         who: PeerId,
@@ -357,19 +357,20 @@ impl Story {
         moments.end(&round, buffer, now, weight);
     }
 
-    /// Somebody stops, as a machine that sleeps: its links stay, and what comes waits.
+    /// A peer stops, like a machine that sleeps: its links stay, and its inputs wait.
     pub fn fall_asleep(&mut self, who: PeerId) {
         self.asleep.insert(who, Vec::new());
     }
 
-    /// It goes on as if nothing had been.
+    /// It goes on as if nothing had happened.
     pub fn wake(&mut self, who: PeerId) {
         for due in self.asleep.remove(&who).unwrap_or_default() {
             self.at(self.now, due);
         }
     }
 
-    /// One pass of a microbatch through a span, where the model is split: all that is given is the same, and each sample's gradient too.
+    /// One pass of a microbatch through a span, in a split run: all outputs are the same, and so is each sample's
+    /// gradient.
     fn pass(&self, who: PeerId, work: SpanWork) -> SpanDone {
         let split = self.manifest.split.as_ref().expect("the model is split");
         let samples = shuffle::count(&work.pass.positions);
@@ -395,7 +396,7 @@ impl Story {
         }
     }
 
-    /// Where a model is split: somebody saves what it has, if it is time to.
+    /// In a split run: a peer saves its parts, if it is time to.
     fn save(&mut self, who: PeerId, event: &Event) {
         let every = self.saves_every;
         if let Event::Committed(commit) = event
@@ -420,7 +421,7 @@ impl Story {
         self.at(self.now, Due::Give(who, saved));
     }
 
-    /// Somebody is no more, but for what is on its disk.
+    /// A peer is gone, except for its disk.
     pub fn kill(&mut self, who: PeerId) {
         let others: Vec<PeerId> = self.peers.keys().copied().filter(|other| *other != who).collect();
         self.peers.remove(&who);
@@ -435,14 +436,14 @@ impl Story {
         }
     }
 
-    /// It is back, with its last checkpoint, and has links to all.
+    /// It is back with its last checkpoint, and has links to all.
     pub fn come_back(&mut self, who: PeerId, compute_us: u64) {
         self.come_back_alone(who, compute_us);
         let others: Vec<PeerId> = self.peers.keys().copied().filter(|other| *other != who).collect();
         others.into_iter().for_each(|other| self.open(who, other));
     }
 
-    /// It is back, with its last checkpoint, and has no link to anybody.
+    /// It is back with its last checkpoint, without any link.
     pub fn come_back_alone(&mut self, who: PeerId, compute_us: u64) {
         let (head, state) = self.disks[&who].last().expect("it has saved something").clone();
         let settings = self.settings(who);
@@ -534,7 +535,7 @@ impl Story {
         self.now = end;
     }
 
-    /// Whether these, and nobody else, are the members of one lineage.
+    /// Whether exactly these are the members of one lineage.
     pub fn are_together(&self, who: &[PeerId]) -> bool {
         let chains: BTreeSet<u64> = who.iter().map(|p| self.peers[p].head().round).collect();
         let close = chains.last().unwrap_or(&0) - chains.first().unwrap_or(&0) <= 1;
@@ -546,7 +547,7 @@ impl Story {
             })
     }
 
-    /// What a peer committed, in order.
+    /// The records that a peer committed, in order.
     pub fn records(&self, who: PeerId) -> impl Iterator<Item = &Record> {
         let commits = self.events.iter().filter(move |(_, peer, _)| *peer == who);
         commits.filter_map(|(_, _, event)| match event {
@@ -567,10 +568,10 @@ impl Story {
     }
 }
 
-/// Nobody of the run, with a ticket and links.
+/// A peer outside of the run, with a ticket and links.
 pub const MAL: PeerId = PeerId([99; 32]);
 
-/// Three who train with each other, and Mal with a link to each.
+/// Three members that train together, and Mal with a link to each.
 pub fn three() -> Story {
     let mut story = Story::new(1);
     story.gather(3, 100 * MILLI);
@@ -581,7 +582,7 @@ pub fn three() -> Story {
     story
 }
 
-/// Whoever was cast out or suspected since then, and by whom.
+/// Peers that were cast out or suspected since then, and by which peer.
 pub fn troubles(story: &Story, since: usize) -> Vec<String> {
     let is_trouble = |event: &Event| {
         let failed = |change: &Change| matches!(change, Change::Failed | Change::Evicted);

@@ -1,4 +1,4 @@
-//! Who is a member after a record.
+//! The members of the next round, derived from a record.
 
 use super::{Head, Header, Member, Newcomer, Record};
 use crate::access::invitation::Role;
@@ -8,7 +8,8 @@ use crate::ledger::cut::SampleRange;
 use crate::run::config::{MAX_CONTRIBUTORS, MAX_PEERS, Manifest};
 
 impl Head {
-    /// The next round's, given what this round's had to do if it had samples. Who is new has used its ticket.
+    /// The next round's members, given the shares of this round if it trained. Marks the tickets of new members as
+    /// used.
     pub(super) fn next_members(
         &mut self,
         record: &Record,
@@ -17,7 +18,7 @@ impl Head {
     ) -> Vec<Member> {
         let mut next = Vec::new();
         for header in record.headers.iter().filter(|h| !h.leaving) {
-            // A record that follows has members' headers only.
+            // A record that passed the check has members' headers only.
             let Some(place) = self.position(header.peer) else {
                 continue;
             };
@@ -58,7 +59,7 @@ impl Head {
         has_place(&self.members, role)
     }
 
-    /// Notes which of the new members were named by whom, and which of the last came.
+    /// Notes who named each new member, and which of the last ones took part.
     pub(super) fn admit(&mut self, record: &Record, manifest: &Manifest) {
         let took_part = |peer| record.headers.iter().any(|h| h.peer == peer);
         let named_by = |peer| {
@@ -67,7 +68,7 @@ impl Head {
             headers.find(names).map(|h| h.peer)
         };
         let next: Vec<PeerId> = self.members.iter().map(|m| m.peer).collect();
-        // How long such a round takes to compute: a liar that is faster than it is bars itself for longer, and no other.
+        // The compute time of such a round. A liar that claims a faster time only bars itself for longer.
         let speeds: u64 = record
             .headers
             .iter()

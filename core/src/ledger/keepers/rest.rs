@@ -34,7 +34,7 @@ impl Head {
     /// # Panics
     /// If there are none, or more than 255.
     pub fn at_rest(manifest: &Manifest, machines: &[Machine]) -> Self {
-        // Who stands aside depends on what rounds take, which is not played.
+        // Standing aside depends on the time of rounds, which is not played.
         let manifest = &Manifest {
             stand_aside: false,
             ..manifest.clone()

@@ -1,13 +1,14 @@
-//! When a model's spans had better be held otherwise: a round takes as long as the slowest member's work. A holder that another
-//! span can spare makes it shorter where the others are slow, and so does another cut, with fewer steps for who is slow.
+//! When the spans of a model should be held differently, because a round takes as long as the slowest member's
+//! work. Rounds become shorter if a member whose span does not need it moves to a slow span, or with a new cut in
+//! which slow members have fewer steps.
 //!
-//! A function of the head, so that all members say the same in the same round. As with all that moves parts it is a suggestion:
-//! whom it concerns learns what it lacks, as headers say. It is made for a gain that is worth it alone ([`GAIN`]), that several
-//! rounds running have agreed on, that wins back soon what is fetched for it, and not soon after another: measured speeds are
-//! noisy.
+//! This is a function of the head, so that all members ask for the same change in the same round. Like every move
+//! of parts it is a suggestion: members that take a span learn what they lack, as their headers say. A change must
+//! be worth it ([`GAIN`]), several rounds in a row must ask for it, it must soon win back the time for fetching,
+//! and it must not follow another change soon: measured speeds are noisy.
 //!
-//! Another cut is in force from the round on before which all who hold a span have the parts that it needs then: until then they
-//! hold those of both, and nothing waits.
+//! A new cut takes effect in the first round before which all its holders have the parts that it needs. Until then
+//! they hold the parts of both cuts, and nothing waits.
 
 mod cost;
 mod recut;
@@ -25,13 +26,13 @@ use crate::run::config::Manifest;
 use crate::run::parts::{PartSet, Parts};
 use crate::run::split::Split;
 
-/// What has not come to be after so many rounds is not waited for: a guess, far more than it takes over any line on which rounds
-/// are worth the while.
+/// A change that is not done after this many rounds is given up. A guess, far longer than it takes over any line on
+/// which rounds are worthwhile.
 const PATIENCE: Round = 256;
 
 impl Head {
-    /// Takes the last round in: what has come to be, or cannot any more, is not on its way; and if all have held what they do for
-    /// long enough, something may be asked for. `at_once` is the planted bug of a cut that waits for nobody.
+    /// Applies the last round: ends a change that is done or cannot be done any more, and asks for one if the
+    /// holdings have been stable for long enough. `at_once` is the planted bug of a cut that waits for nobody.
     pub(crate) fn take_shift(&mut self, manifest: &Manifest, at_once: bool) {
         let (Some(split), Some(parts), Some(copies)) =
             (self.split(manifest), Parts::of(manifest), manifest.copies)
@@ -60,7 +61,8 @@ impl Head {
         let first = manifest.split.as_ref().map(|split| &split.spans);
         let waits = |first: &&Vec<_>| **first != self.spans && !self.covers(manifest, |_| true);
         if let Some(first) = first.filter(waits) {
-            // Who is left may have room for none of these spans. For those of the founder's cut all who came in had some.
+            // The members left may have room for none of these spans. They all had room for some of the founder's
+            // cut.
             if self.shifts.waited() {
                 self.spans = first.clone();
                 self.shifts = Shifts::none(round);
@@ -81,8 +83,8 @@ impl Head {
         self.shifts.asked(shift, round);
     }
 
-    /// Comes nearer to another cut, whose spans need these parts: it is in force once all who hold one have what it needs, and at
-    /// rest once they have nothing else. Whether it is.
+    /// Moves towards a new cut, given the parts that its spans need. It takes effect once all its holders have
+    /// these parts, and is at rest once they hold nothing else. Whether it is.
     fn takes_cut(&mut self, recut: &mut Recut, needs: &[PartSet], at_once: bool) -> bool {
         let kept = |peer: PeerId| {
             let member = self.members.iter().find(|m| m.peer == peer && m.is_full());
@@ -104,7 +106,7 @@ impl Head {
         false
     }
 
-    /// What makes the slowest member's work shortest, of what is worth it.
+    /// The worthwhile change after which the slowest member's work is shortest.
     fn best_shift(
         &self,
         manifest: &Manifest,
@@ -141,14 +143,14 @@ impl Head {
     }
 }
 
-/// How spans could be held, how long the slowest member's work takes then, and what each member has to learn for it.
+/// Possible holdings, the slowest member's work with them, and what each member has to learn.
 struct Candidate {
     goal: Goal,
     time: Time,
     learns: Vec<PartSet>,
 }
 
-/// The members that so many do without where they are, each gone to a span of the slowest one.
+/// All moves of members that `wanted` others can replace, each to a span of the slowest member.
 fn moves(now: &Holdings, work: &Work, (wanted, slowest): (usize, usize)) -> Vec<Candidate> {
     let members = now.holds.len();
     let slow = now.holds[slowest].iter().copied();

@@ -1,5 +1,5 @@
-//! Who holds which spans of a model that is split over the members: how many are to hold each, and who had better take or let
-//! go of which.
+//! The holders of each span of a split model: how many there should be, and which members should take or drop which
+//! span.
 
 use crate::base::id::PeerId;
 use crate::ledger::keeps::Keeper;
@@ -11,8 +11,8 @@ use crate::run::room::Room;
 use crate::run::split::Split;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// How many of some members with such room each are to hold each of so many spans: as many as the run wants, or as there can
-/// be; one at least, or those that have the others would go without anybody to follow them.
+/// How many members should hold each span: as many as the run wants, or as the members have room for. At least one,
+/// since a span without a holder would leave the holders of the others without a run.
 pub(super) fn holders(copies: usize, spans: usize, rooms: impl Iterator<Item = Room>) -> usize {
     let ends = spans.min(2);
     let (mut members, mut all, mut at_ends) = (0, 0, 0);
@@ -26,18 +26,18 @@ pub(super) fn holders(copies: usize, spans: usize, rooms: impl Iterator<Item = R
     copies.min(members).min(most.max(1))
 }
 
-/// What members hold or will hold, by their places among those that can.
+/// The spans that members hold or will hold, by position among the full members.
 #[derive(Clone)]
 pub(super) struct Holdings<'a> {
     pub(super) able: &'a [&'a Member],
     /// The parts that each span needs.
     pub(super) spans: &'a [PartSet],
     pub(super) holds: Vec<BTreeSet<usize>>,
-    /// The spans that can be learnt.
+    /// The spans that can be learned.
     open: Vec<usize>,
 }
 
-/// Who takes a span, and lets go of another for it if it has no room for both.
+/// A member takes a span, and drops another for it if it has no room for both.
 struct Taking {
     at: usize,
     takes: usize,
@@ -45,7 +45,7 @@ struct Taking {
 }
 
 impl Head {
-    /// What one of some members had better learn and drop: what brings all to who is to hold what.
+    /// The parts that a member should learn and drop, such that all spans come to their intended holders.
     pub(super) fn suggest_spans(
         &self,
         (split, parts): (&Split, Parts),
@@ -60,7 +60,7 @@ impl Head {
         }
     }
 
-    /// As long as the spans are these.
+    /// The suggestion while the cut does not change.
     fn suggest_in_this_cut(
         &self,
         (split, parts): (&Split, Parts),
@@ -69,7 +69,7 @@ impl Head {
         (copies, goes_on): (usize, bool),
     ) -> (PartSet, PartSet) {
         let (spans, keeper) = (split.needs(parts), able[own].keeper);
-        // Of what nobody keeps any more there is nobody to learn it from. Who leaves still hands out.
+        // A part that nobody keeps any more cannot be learned. A leaving member still hands its parts out.
         let kept = self
             .members
             .iter()
@@ -93,7 +93,7 @@ impl Head {
         };
         let then = now.settled(copies, self.shifts.next_move());
         let goal = &then.holds[own];
-        // What is still on its way here is let go of once it has come.
+        // A span that is still on its way here is dropped once it has come.
         let mut goes = held(&keeper, &spans);
         goes.retain(|span| !goal.contains(span));
         for span in goal {
@@ -104,14 +104,14 @@ impl Head {
         let rest = now.holds[own].difference(&goes);
         let stays = now.union(rest);
         let Keeper { kept, learns, .. } = keeper;
-        // What is of no use here since the spans are others may be what somebody lacks, as long as the run waits.
+        // While the run waits, parts that are useless here after a new cut may be those that another member lacks.
         let drops = if goes_on { kept } else { now.union(&goes) };
         (stays.without(&kept.or(&learns)), drops.without(&stays).and(&kept))
     }
 }
 
-/// While the model is cut anew: who holds spans in both cuts learns what either needs, and lets go of the rest once the new one
-/// is in force.
+/// The suggestion during a change of the cut: a holder learns the parts of its spans in both cuts, and drops the
+/// rest once the new cut is in force.
 fn suggest_in_both_cuts(
     (split, parts): (&Split, Parts),
     recut: &Recut,
@@ -128,14 +128,14 @@ fn suggest_in_both_cuts(
     (stays.without(&keeper.kept.or(&keeper.learns)), drops)
 }
 
-/// The spans that one holds.
+/// The spans that a member holds.
 fn held(keeper: &Keeper, spans: &[PartSet]) -> BTreeSet<usize> {
     let all = 0..spans.len();
     all.filter(|span| keeper.holds(*span, spans)).collect()
 }
 
 impl<'a> Holdings<'a> {
-    /// What some members hold now, all of which can be learnt.
+    /// The present holdings of some members, all of whose spans can be learned.
     pub(super) fn of(able: &'a [&'a Member], spans: &'a [PartSet]) -> Self {
         Self {
             able,
@@ -145,9 +145,9 @@ impl<'a> Holdings<'a> {
         }
     }
 
-    /// Who is to hold what: each span has as many holders as there can be of all, whoever has to move for it; who goes to another
-    /// span has that in place of its own; who has none takes one; where there is room each has as many as the run wants; and of
-    /// what more have than that the last lets go that has another.
+    /// The intended holdings. Each span has as many holders as there can be, even if others must move. A shifting
+    /// member has its new span in place of the old one. A member without a span takes one. If there is room, each
+    /// span has as many holders as the run wants. Of surplus holders, the last one that has another span drops it.
     fn settled(&self, copies: usize, shift: Option<Move>) -> Self {
         let rooms = self.able.iter().map(|m| m.keeper.room);
         let wanted = copies.min(self.able.len());
@@ -166,7 +166,7 @@ impl<'a> Holdings<'a> {
         all_needed(self.spans, spans.into_iter().copied())
     }
 
-    /// What these members hold, where spans need other parts.
+    /// The holdings of the same members in another cut.
     pub(super) fn in_spans(&self, spans: &'a [PartSet]) -> Self {
         Self {
             spans,
@@ -174,14 +174,14 @@ impl<'a> Holdings<'a> {
         }
     }
 
-    /// What each holds, by names in their order.
+    /// The spans of each member, ordered by name.
     pub(super) fn by_name(&self) -> Vec<(PeerId, Vec<u16>)> {
         let all = self.able.iter().zip(&self.holds);
         let all = all.map(|(m, held)| (m.peer, held.iter().map(|span| *span as u16).collect()));
         all.collect::<BTreeMap<_, _>>().into_iter().collect()
     }
 
-    /// Who holds a span.
+    /// The holders of a span.
     pub(super) fn of_span(&self, span: usize) -> Vec<usize> {
         (0..self.holds.len())
             .filter(|at| self.holds[*at].contains(&span))
@@ -192,7 +192,7 @@ impl<'a> Holdings<'a> {
         self.of_span(span).len()
     }
 
-    /// The fewest spans that need all that one keeps for spans: what else it holds takes no room.
+    /// The fewest spans whose parts include all that a member keeps. Its other spans take no room.
     fn basis(&self, at: usize) -> BTreeSet<usize> {
         let mut held = self.holds[at].clone();
         for span in &self.holds[at] {
@@ -212,18 +212,18 @@ impl<'a> Holdings<'a> {
         self.basis(at).len() < self.room(at)
     }
 
-    /// Whether one has room for what it holds.
+    /// Whether a member has room for the spans that it holds.
     pub(super) fn is_within(&self, at: usize) -> bool {
         self.basis(at).len() <= self.room(at)
     }
 
-    /// Whether one could hold a span that it does not.
+    /// Whether a member could take another span.
     pub(super) fn can_take(&self, at: usize, span: usize) -> bool {
         let takes = self.able[at].keeper.room.takes(span, self.spans);
         takes && !self.holds[at].contains(&span)
     }
 
-    /// What one would lose with one of its spans: that, and what it holds only because that needs all of its parts.
+    /// The spans that a member would lose with one: that, and spans that it holds only because of that one's parts.
     fn lost_with(&self, at: usize, span: usize) -> BTreeSet<usize> {
         let rest = self.basis(at).into_iter().filter(|other| *other != span);
         let rest = self.union(&rest.collect::<BTreeSet<usize>>());
@@ -232,7 +232,7 @@ impl<'a> Holdings<'a> {
         lost
     }
 
-    /// Has what fewer hold than so many taken, as long as anybody can.
+    /// Fills spans with fewer than `level` holders, as long as a member can take one.
     fn fill(&mut self, level: usize) {
         for _ in 0..level * self.spans.len() {
             let Some(moves) = self.moves(level) else { return };
@@ -245,14 +245,14 @@ impl<'a> Holdings<'a> {
         }
     }
 
-    /// The fewest moves after which one more holds a span that fewer hold than so many, and each that more do is held by as many
-    /// still: somebody with room takes it, or somebody who lets go of another that enough hold, or that somebody else takes in
-    /// the same way. The first of them can be made at once.
+    /// The fewest moves that give one more holder to a span with fewer than `level`, without taking one from a span
+    /// that then has too few. A member with room takes it, or a member that drops another span, which has enough
+    /// holders or is taken by a third member in the same way. The first of the moves can be made at once.
     fn moves(&self, level: usize) -> Option<Vec<Taking>> {
         let is_rich = |span: &usize| self.count(*span) > level;
         let lacking = self.open.iter().copied();
         let lacking: Vec<usize> = lacking.filter(|span| self.count(*span) < level).collect();
-        // Who would let go of a span, and for which other.
+        // By span: the member that would drop it, and the span that it would take.
         let mut ways: BTreeMap<usize, Option<(usize, usize)>> =
             lacking.iter().map(|span| (*span, None)).collect();
         let mut open = VecDeque::from(lacking);
@@ -263,7 +263,7 @@ impl<'a> Holdings<'a> {
             if let Some(at) = able.iter().find(|at| self.has_room(**at)) {
                 return Some(chain((*at, span, None), &ways));
             }
-            // Of those that would have to let go of another the last does.
+            // Of the members that would have to drop another span, the last one does.
             for at in able.into_iter().rev().filter(|at| self.is_within(*at)) {
                 for other in self.basis(at) {
                     let mut lost = self.lost_with(at, other);
@@ -282,7 +282,7 @@ impl<'a> Holdings<'a> {
         None
     }
 
-    /// The only span that one holds, if so many do without it.
+    /// The only span of a member, if enough others hold it.
     pub(super) fn spares(&self, at: usize, wanted: usize) -> Option<usize> {
         let basis = self.basis(at);
         let span = *basis.first().filter(|_| basis.len() == 1)?;
@@ -290,13 +290,14 @@ impl<'a> Holdings<'a> {
         self.lost_with(at, span).iter().all(are_enough).then_some(span)
     }
 
-    /// One lets go of a span, and takes another.
+    /// A member drops a span and takes another.
     pub(super) fn exchange(&mut self, at: usize, from: usize, to: usize) {
         self.let_go(at, from);
         self.holds[at].insert(to);
     }
 
-    /// Who goes to another span has that in place of its own, which so many others hold still, or of none.
+    /// A shifting member has its new span in place of the old one if enough others hold that, or in addition to
+    /// none.
     fn shift(&mut self, Move { peer, from, to }: Move, wanted: usize) {
         let (from, to) = (from.into(), to.into());
         let Some(at) = self.able.iter().position(|m| m.peer == peer) else {
@@ -308,7 +309,7 @@ impl<'a> Holdings<'a> {
         }
     }
 
-    /// Who has none takes the one that fewest hold, among these one of those that hold most.
+    /// A member without a span takes one with the fewest holders; on a tie, one whose holders have most spans.
     fn occupy(&mut self) {
         for at in 0..self.holds.len() {
             let load = |span: usize| {
@@ -324,8 +325,8 @@ impl<'a> Holdings<'a> {
         }
     }
 
-    /// Of what more hold than so many the last lets go that has another; before those who have room for what they have, those
-    /// who have not.
+    /// From spans with more than `level` holders, the last one that has another span drops it; members without room
+    /// for their spans go first.
     fn thin(&mut self, level: usize) {
         for span in 0..self.spans.len() {
             let spare = |all: &Self, beyond: bool| {
@@ -338,7 +339,8 @@ impl<'a> Holdings<'a> {
         }
     }
 
-    /// Whether one holds another span, and so many hold each that it would lose with this one.
+    /// Whether a member holds another span, and each span that it would lose with this one has enough other
+    /// holders.
     fn is_spare(&self, at: usize, span: usize, level: usize) -> bool {
         let basis = self.basis(at);
         let has_others = basis.len() > 1 && basis.contains(&span);
@@ -356,7 +358,8 @@ impl<'a> Holdings<'a> {
     }
 }
 
-/// The moves that end with somebody taking a span: from it back to what lacked a holder, as they have to be made.
+/// The moves that end with a member taking a span, from that one back to the span that lacked a holder, in the
+/// order in which they are made.
 fn chain(last: (usize, usize, Option<usize>), ways: &BTreeMap<usize, Option<(usize, usize)>>) -> Vec<Taking> {
     let (at, mut takes, lets_go) = last;
     let mut moves = vec![Taking { at, takes, lets_go }];

@@ -1,4 +1,4 @@
-//! Who keeps what once all do as is suggested.
+//! The holdings once all members follow the suggestions.
 
 use super::*;
 use crate::run::config::Layout;
@@ -20,7 +20,7 @@ fn member(n: u8, kept: PartSet, manifest: &Manifest) -> Member {
     keeping(n, keeper, manifest)
 }
 
-/// A run into which so many come at a time, until there are at least four.
+/// A run into which this many come at a time, until there are at least four.
 fn grown(copies: u16, at_once: u8) -> (Manifest, Head) {
     let manifest = manifest(copies);
     let all = Parts::of(&manifest).unwrap().all();
@@ -72,7 +72,7 @@ fn everybody_keeps_sums_and_lets_out_alike_and_passes_sums_on_to_all() {
                 others.map(|(_, count)| *count)
             });
             let others: Vec<usize> = others.collect();
-            // With more copies there is a choice of ways, and less to be gained.
+            // With more copies there is a choice of chains, and less to gain.
             assert!(copies > 2 || alike(&others, parts.count()), "{case}");
         }
     }

@@ -1,4 +1,4 @@
-//! Local steps and what they come to.
+//! Tests of local steps.
 
 use super::*;
 use crate::access::invitation::Admission;
@@ -62,7 +62,7 @@ fn steps_go_with_speeds_and_use_every_sample_of_a_share_once() {
             assert_eq!(sizes.len() as f64, expected, "{speeds:?}");
             let (least, most) = (sizes.iter().min().unwrap(), sizes.iter().max().unwrap());
             assert!(most - least <= 1, "{sizes:?}");
-            // Who stops early has taken the first of the same steps.
+            // A member that stops early has taken the first of the same steps.
             let half: Vec<_> = round.steps(share / 2).collect();
             assert_eq!(
                 half.iter().map(|(_, samples)| samples.len()).sum::<usize>(),
@@ -137,7 +137,7 @@ fn first_steps_and_the_others_are_all_and_come_to_what_they_would_in_a_row() {
     let mut ahead = in_a_row.clone();
     let second = walk(&mut in_a_row, &goes_on, &mut first.clone().try_into().unwrap());
 
-    // The others have come elsewhere: what was gained meanwhile counts from there.
+    // The others have reached other parameters: the gain of the first steps counts from there.
     let shared = [0.25f32, -1.5, 2.5];
     let mut untouched = start;
     walk(&mut ahead, &lead, &mut untouched);
@@ -146,7 +146,7 @@ fn first_steps_and_the_others_are_all_and_come_to_what_they_would_in_a_row() {
     let now = walk(&mut ahead, &rest, &mut contribution);
     for i in 0..3 {
         let gained = second[i] - first[i];
-        // Weight decay is none here, so the same gradients lead the same way from anywhere.
+        // There is no weight decay here, so equal gradients give equal deltas from anywhere.
         assert!((now[i] - shared[i] - gained).abs() <= 1e-5);
         assert_eq!(contribution[i], 20.0 * (shared[i] - now[i]));
     }
@@ -180,11 +180,11 @@ fn one_member_that_averages_takes_the_steps_of_its_optimizer() {
     }
     assert_eq!(now, expected);
 
-    // A round later, in another membership, it begins anew.
+    // A round later, in another membership, it starts from zero.
     own.begin(&round, &start);
     assert_eq!(own, LocalOptimizer::new(&manifest));
 
-    // Averaged, the way leads to where the member is.
+    // With averaging, the delta leads to the member's parameters.
     let mut way_gone = start;
     way(&mut way_gone, &now, 20);
     let (outer, rate) = manifest.shared_optimizer();

@@ -1,4 +1,4 @@
-//! Batches, routes, and what follows from who holds which spans.
+//! Tests of batches, routes, and the consequences of who holds which spans.
 
 use super::*;
 use crate::access::signature::Scheme;
@@ -51,7 +51,7 @@ fn each_lane_of_each_span_has_one_holder() {
     assert_eq!([0, 1, 2, 3].map(|lane| route.of(2, lane)), [2, 2, 2, 5]);
     assert_eq!([0, 1, 2, 3].map(|lane| route.of(3, lane)), [3; 4]);
     assert_eq!(route.by(5).collect::<Vec<_>>(), [(1, 2), (1, 3), (2, 3)]);
-    // Without the first only its lanes go to another.
+    // Without the first, only its lanes go to another.
     let without = head.route(split, parts, &names(6)[1..], 4);
     assert_eq!([0, 1, 2, 3].map(|lane| without.of(0, lane)), [3; 4]);
     for (span, lane) in (1..4).flat_map(|span| (0..4).map(move |lane| (span, lane))) {
@@ -74,12 +74,12 @@ fn lanes_go_to_who_is_done_with_them_first() {
     };
     speeds(&mut head, [1000, 2000, 1000]);
     assert_eq!(shares(&head), [2, 4, 2]);
-    // Who would take longer for one lane than the others for all gets none, but for every so many rounds.
+    // A member that would take longer for one lane than the others for all gets none, except for trials.
     speeds(&mut head, [1000, 1000, 100]);
     assert_eq!(shares(&head), [4, 4, 0]);
     head.round = TRIAL - 1;
     assert_eq!(shares(&head), [4, 3, 1]);
-    // Where there are fewer lanes than holders nobody is tried out at another's cost.
+    // If there are fewer lanes than holders, there are no trials at others' cost.
     let few = head.route(split, parts, &names(6), 2);
     assert_eq!([0, 4, 5].map(|at| few.by(at).count()), [1, 1, 0]);
 }
@@ -90,7 +90,7 @@ fn a_head_that_does_not_hold_all_spans_hands_out_nothing() {
     let whole = head(&manifest, &[&[0, 1], &[2], &[3]]);
     assert!(whole.trains(&manifest, &names(3)));
     assert!(!whole.trains(&manifest, &names(2)));
-    // Both halves of a span are with somebody, but nobody has both.
+    // Both halves of a span have a keeper, but nobody has both.
     let mut torn = head(&manifest, &[&[0], &[1], &[3], &[2]]);
     let (some, other) = (torn.members[3].keeper.kept, &mut torn.members[0].keeper.kept);
     let moved: PartSet = some.without(other).iter().take(1).collect();
@@ -105,7 +105,7 @@ fn spans_go_where_they_lack() {
     let manifest = manifest(2, 2);
     let (split, parts) = (manifest.split.as_ref().unwrap(), Parts::of(&manifest).unwrap());
     let of = |span: usize| split.parts(parts, span);
-    // Each newcomer takes one that fewest have.
+    // Each newcomer takes a span that fewest have.
     let mut all = head(&manifest, &[&[0], &[1], &[2], &[3], &[], &[]]);
     assert_eq!(all.suggest(&manifest, peer(5)), (of(0), PartSet::default()));
     assert_eq!(all.suggest(&manifest, peer(6)), (of(1), PartSet::default()));
@@ -113,15 +113,15 @@ fn spans_go_where_they_lack() {
         all.suggest(&manifest, peer(1)),
         (PartSet::default(), PartSet::default())
     );
-    // Who has room takes what lacks copies.
+    // A member with room takes a span that lacks copies.
     all.members[2].keeper.room = Room::of(2);
     assert_eq!(all.suggest(&manifest, peer(3)).0, of(3).without(&of(2)));
-    // Where one has three holders and another one, the last of the three lets go.
+    // If one span has three holders and another one, the last of the three drops it.
     let uneven = head(&manifest, &[&[0], &[0], &[0], &[1], &[2], &[2], &[3], &[3]]);
     let (learns, drops) = uneven.suggest(&manifest, peer(3));
     assert_eq!((learns, drops.is_empty()), (PartSet::default(), false));
     assert!(uneven.suggest(&manifest, peer(2)).1.is_empty());
-    // What nobody has any more cannot be learnt.
+    // A span that nobody has any more cannot be learned.
     let lost = head(&manifest, &[&[0], &[2], &[3], &[]]);
     assert_eq!(lost.suggest(&manifest, peer(4)).0, of(0));
 }
@@ -130,7 +130,8 @@ fn spans_go_where_they_lack() {
 fn with_little_room_somebody_moves_to_what_lacks() {
     let manifest = manifest(2, 2);
     let (split, parts) = (manifest.split.as_ref().unwrap(), Parts::of(&manifest).unwrap());
-    // Who leaves is the only one that has a span, and nobody has room for two: one of the two that have another moves.
+    // The leaving member is the only holder of a span, and nobody has room for two: one of two holders of another
+    // span moves.
     let mut all = head(&manifest, &[&[0], &[1], &[2], &[2], &[3]]);
     all.members[4].keeper.leaves = true;
     assert!(all.suggest(&manifest, peer(3)).1.is_empty());
@@ -138,7 +139,8 @@ fn with_little_room_somebody_moves_to_what_lacks() {
     assert_eq!(dropped, split.parts(parts, 2));
     all.members[3].keeper.kept = PartSet::default();
     assert_eq!(all.suggest(&manifest, peer(4)).0, split.parts(parts, 3));
-    // The one with room has what lacks holders: it takes another one, of somebody who lets go of a third and can take it.
+    // The member with room has the span that lacks holders. It takes another one, from a member that drops a third
+    // and can take it.
     let mut all = head(&manifest, &[&[0, 1, 2], &[0, 1], &[0, 3]]);
     for (member, room) in all.members.iter_mut().zip([4, 2, 2]) {
         member.keeper.room = Room::of(room);
@@ -205,19 +207,20 @@ fn gone(head: &Head, leave: &[u8], drop: &[u8], manifest: &Manifest) -> Head {
 fn the_last_that_holds_a_span_stays_though_others_keep_its_parts() {
     let manifest = manifest(1, 2);
     let (split, parts) = (manifest.split.as_ref().unwrap(), Parts::of(&manifest).unwrap());
-    // Each part of span 0 is with some other as well, since neighbours share parts, and nobody else has all of them.
+    // Each part of span 0 is with some other as well, since neighbours share parts, but nobody else has all of
+    // them.
     let all = head(&manifest, &[&[0, 1], &[1], &[2], &[3]]);
     let others = |part: &u16| (1..4).any(|at| all.members[at].keeper.kept.contains(*part));
     assert!(split.parts(parts, 0).iter().all(|part| others(&part)));
     let after = gone(&all, &[1], &[], &manifest);
     assert_eq!(after.members.len(), 4, "it may not leave yet");
     assert!(after.members[0].keeper.leaves && after.all_train(&manifest));
-    // Neither may it drop the span. The second one's is held by the first too.
+    // Neither may it drop the span. The first also holds the second one's.
     let after = gone(&all, &[], &[1, 2], &manifest);
     assert!(after.all_train(&manifest));
     let after = gone(&all, &[2], &[], &manifest);
     assert_eq!(after.members.len(), 3);
-    // Two cannot both go.
+    // They cannot both leave.
     let after = gone(
         &head(&manifest, &[&[0, 1, 2], &[0, 1], &[2], &[3]]),
         &[1, 2],
@@ -248,7 +251,7 @@ fn who_takes_no_ends_ends_up_in_the_middle() {
     cut(&mut manifest, &[3, 2, 3]);
     let native = Room::of(1);
     let tab = Room::inner(1);
-    // Whoever comes first, whether at once or when all has settled, and whatever the founder has room for.
+    // In any order of arrival, at once or after all has settled, and for any room of the founder.
     for (others, at_once) in [
         ([native, tab], false),
         ([tab, native], false),
@@ -297,7 +300,7 @@ fn who_takes_no_ends_computes_none_though_it_keeps_the_parts() {
     assert_eq!(held(&head, &manifest), [vec![0, 1, 2, 3], vec![1, 2]]);
     let (split, parts) = (manifest.split.as_ref().unwrap(), Parts::of(&manifest).unwrap());
     let route = head.route(split, parts, &names(2), 2);
-    // More of the middle, since the ends are the other's.
+    // More of the middle, since the other has the ends.
     assert_eq!(route.by(1).collect::<Vec<_>>(), [(1, 0), (1, 1), (2, 1)]);
     assert!(head.trains(&manifest, &names(2)) && !head.trains(&manifest, &names(2)[1..]));
     // The other cannot leave it alone.
@@ -305,7 +308,7 @@ fn who_takes_no_ends_computes_none_though_it_keeps_the_parts() {
     assert_eq!(gone(&head, &[2], &[], &manifest).members.len(), 1);
 }
 
-/// How many distinct members with such room can hold each of so many spans, by trying to place one holder after the other.
+/// How many different members with this room can hold each span, found by placing one holder after the other.
 fn most_holders(rooms: &[Room], spans: usize) -> usize {
     fn place(
         span: usize,
@@ -430,7 +433,7 @@ fn a_round_counts_all_or_nothing() {
     for wrong in [[0, 0, 0, 9], [0, 0, 0, 0], [10, 0, 0, 0], [1, 0, 0, 10]] {
         assert!(!good(&head, &record(&head, wrong, None)), "{wrong:?}");
     }
-    // Somebody has what is no number: nothing counts, and after the second time it is given up.
+    // One member's result is not finite: nothing counts, and after the second time the samples are given up.
     let refused = record(&head, [0, 0, 0, 10], Some(1));
     assert!(good(&head, &refused) && refused.weight() == 0);
     head.apply(&refused, &manifest);

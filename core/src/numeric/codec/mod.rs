@@ -253,7 +253,7 @@ impl FromStr for Codec {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CodecError {
     /// Not the bytes of a run of that many elements.
-    #[error("an encoded run of {got} bytes came where {expected} were due")]
+    #[error("an encoded run has {got} bytes instead of {expected}")]
     Length {
         /// Bytes that the run takes.
         expected: usize,
@@ -261,7 +261,7 @@ pub enum CodecError {
         got: usize,
     },
     /// The addend is not as long as the run.
-    #[error("a run of {expected} elements was to be added to {got}")]
+    #[error("a run of {expected} elements cannot be added to {got}")]
     Addend {
         /// Elements of the run.
         expected: usize,
@@ -275,7 +275,7 @@ pub enum CodecError {
     #[error("no block of f32 is encoded with the scale {0:#06x}")]
     Scale(u16),
     /// Codes that no block of values is encoded with.
-    #[error("no block of f32 is encoded with such codes: the largest and the scale do not go together")]
+    #[error("no block of f32 is encoded with these codes: the largest does not fit the scale")]
     Codes,
     /// No codec has this name.
     #[error("no codec is called \"{0}\": use one of f32, f16, int8, int4, sign")]

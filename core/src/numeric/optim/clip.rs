@@ -1,13 +1,15 @@
-//! Clipping by the global norm, with the norm taken in an order that every platform repeats.
+//! Gradient clipping by the global norm. The norm is summed in an order that every platform repeats.
 
 /// Clips where a run does not say otherwise: seldom an honest gradient, and any that would freeze the model for good. A guess:
 /// ten times what transformers are usually clipped to.
 pub const CLIP: f32 = 10.0;
 
-/// Sum of the squares of a block, in `f64`: eight running sums, element `i` into sum `i mod 8`, then added pairwise.
+/// Sum of the squares of a block, in `f64`: eight running sums, element `i` into sum `i mod 8`, then added
+/// pairwise.
 ///
-/// The order is fixed, so the bits are the same everywhere; but they depend on where a block begins and ends. For the
-/// norm of a whole vector add the blocks' results in the vector's order, with borders that all peers share.
+/// The order is fixed, so the bits are the same everywhere, but they depend on where a block begins and ends. For
+/// the norm of a whole vector, add the blocks' results in the vector's order, with block borders that all peers
+/// share.
 pub fn norm_squared(block: &[f32]) -> f64 {
     let (chunks, rest) = block.as_chunks::<8>();
     let mut sums = [0.0f64; 8];
@@ -25,8 +27,8 @@ pub fn norm_squared(block: &[f32]) -> f64 {
     ((a + b) + (c + d)) + ((e + f) + (g + h))
 }
 
-/// The factor that brings a gradient of norm `norm` down to `max`: `min(1, max / (norm + 1e-6))`, as
-/// `torch.nn.utils.clip_grad_norm_` does. Not a number if the norm is not.
+/// The factor that brings a gradient of norm `norm` down to `max`: `min(1, max / (norm + 1e-6))`, as in
+/// `torch.nn.utils.clip_grad_norm_`. NaN if the norm is NaN.
 pub fn clip_scale(norm: f64, max: f32) -> f32 {
     let scale = f64::from(max) / (norm + 1e-6);
     if scale >= 1.0 { 1.0 } else { scale as f32 }

@@ -101,14 +101,14 @@ pub enum Optimizer {
     },
 }
 
-/// The numbers of one step that are the same for every element. Made by [`Optimizer::step`], for that optimizer.
+/// The numbers of one step that are the same for every element, made by [`Optimizer::step`] for that optimizer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Step {
     /// Learning rate.
     pub lr: f32,
     /// Number of this step; the first is 1.
     pub step: u64,
-    /// The gradient is the sum of gradients times this: one over the weight, times the clipping factor.
+    /// Factor from the sum of gradients to the gradient: one over the weight, times the clipping factor.
     pub scale: f32,
     /// Adam: `lr / (1 - beta1^step)`. Others: `lr`.
     size: f32,
@@ -127,7 +127,7 @@ impl Optimizer {
         self.slot_values().len()
     }
 
-    /// What values each of these vectors can have.
+    /// The range of values of each of these vectors.
     pub fn slot_values(&self) -> &'static [Values] {
         match self {
             Self::Sgd { .. } => &[],
@@ -171,7 +171,7 @@ impl Optimizer {
             }
     }
 
-    /// Prepares step number `step` (the first is 1) at learning rate `lr`, where the gradient is `scale` times the sum.
+    /// Prepares step number `step` (the first is 1) at learning rate `lr`. The gradient is `scale` times the sum.
     pub fn step(&self, lr: f32, step: u64, scale: f32) -> Step {
         let (size, second) = match *self {
             Self::Adam { beta1, beta2, .. } | Self::AdamW { beta1, beta2, .. } => {
@@ -188,17 +188,17 @@ impl Optimizer {
         }
     }
 
-    /// Applies one step to a block: any run of the vector's elements that all decay, or all do not (as biases and the
-    /// scales of norms commonly).
+    /// Applies one step to a block: any run of the vector's elements that all decay, or all do not (as biases and
+    /// the scales of norms commonly).
     ///
     /// `slots` are the same run of each of the [`slots`](Self::slots) state vectors, `grad_sums` of the summed
-    /// gradients. A block that is applied in parts, in any order, ends with the same bits as in one call.
+    /// gradients. The bits do not depend on how a block is divided into calls, nor on their order.
     ///
     /// Memory-bound: Adam on 16 Mi elements takes 19 to 21 ms, 23 GB/s at 28 bytes read or written per element
     /// (`cargo run --release -p annulus-core --example optim_rate`, on one core of a 2.3 GHz Sapphire Rapids Xeon).
     ///
     /// # Panics
-    /// If there are not as many slots as the optimizer keeps, or not all of one length.
+    /// If the number of slots is not that of the optimizer, or not all are of one length.
     pub fn apply(
         &self,
         step: &Step,
@@ -267,7 +267,7 @@ impl Optimizer {
     }
 }
 
-/// Why an optimizer or a schedule is none.
+/// Why an optimizer or a schedule is not valid.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum OptimError {
     /// No optimizer has this name.

@@ -1,5 +1,5 @@
-//! A member's way through a round where it holds spans of a model: what it computes of each microbatch, what it asks of its
-//! neighbours and gives them, and when all can commit.
+//! A member's round in a split run: what it computes of each microbatch, what it exchanges with its neighbours, and
+//! when all can commit.
 
 use super::Member;
 use crate::access::signature::Signed;
@@ -23,13 +23,13 @@ use crate::wire::{Message, ViewKey};
 use bytes::Bytes;
 use std::time::Duration;
 
-/// What a member computes of a round.
+/// A member's computation of a round.
 #[derive(Debug)]
 pub(super) struct Flowing {
     pub flow: Flow,
-    /// The attempt among whose members it goes its ways. One that is given up as it begins has none.
+    /// The attempt whose members exchange tensors. An attempt that is given up as it begins has none.
     attempt: ViewKey,
-    /// How long its device was at work for the round.
+    /// Compute time of its device in the round.
     compute: Duration,
 }
 
@@ -44,13 +44,13 @@ impl Member {
         shared.manifest.split.is_some() && !self.is_null
     }
 
-    /// Whether what it computes goes its ways among this attempt's members.
+    /// Whether tensors are exchanged among this attempt's members.
     fn is_routed(&self, shared: &Shared) -> bool {
         let here = |flowing: &Flowing| flowing.attempt == self.view.key;
         self.flows(shared) && self.flowing.as_ref().is_some_and(here)
     }
 
-    /// An attempt begins: asks the neighbours for what is not here, and goes on computing.
+    /// An attempt begins: asks the neighbours for missing tensors, and continues to compute.
     pub(super) fn begin_flow(&mut self, shared: &mut Shared) -> Next {
         let split = shared.head().split(&shared.manifest);
         let (Some(split), Some(parts)) = (split, Parts::of(&shared.manifest)) else {
@@ -96,7 +96,7 @@ impl Member {
         self.pump(shared)
     }
 
-    /// Has an idle device do what is next, and hands in what is done.
+    /// Gives an idle device its next task, and hands in the contribution once it is done.
     fn pump(&mut self, shared: &mut Shared) -> Next {
         let routed = self.is_routed(shared);
         let Some(Flowing { flow, compute, .. }) = self.flowing.as_mut().filter(|_| routed) else {
@@ -160,8 +160,8 @@ impl Member {
         Next::Stay
     }
 
-    /// Has an idle device take in the weights of the spans that it will compute: the first microbatch is still on its way, and need
-    /// not wait for them when it comes.
+    /// Lets an idle device load the weights of its spans, so that the first microbatch need not wait for that when
+    /// it comes.
     fn load_ahead(&mut self, chain: Digest, shared: &mut Shared) -> Next {
         let Some(Flowing { flow, .. }) = &self.flowing else {
             return Next::Stay;
@@ -190,7 +190,7 @@ impl Member {
         Next::Stay
     }
 
-    /// The weights of a span, for the device. What is made of damaged ones would be in everybody's sums.
+    /// The weights of a span, for the device. A result from damaged weights would enter everybody's sums.
     fn weights(&self, span: usize, shared: &mut Shared) -> Option<Vec<f32>> {
         let split = shared.head().split(&shared.manifest)?.into_owned();
         let parts = Parts::of(&shared.manifest)?;
@@ -202,13 +202,13 @@ impl Member {
         Some(kept.weights_of(&shared.manifest, &split.used(span)))
     }
 
-    /// For how long the device has been at work on what it is at now, if it is.
+    /// How long the device has been at its present task, if it has one.
     pub(super) fn at_work_for(&self, shared: &Shared) -> Option<Duration> {
         let busy = matches!(shared.device.asked, Some(Asked::Span { .. } | Asked::Weights));
         busy.then(|| shared.now - self.at_work_since)
     }
 
-    /// The device has done what it was asked for.
+    /// The device has finished its task.
     pub(super) fn on_span(&mut self, done: SpanDone, shared: &mut Shared) -> Next {
         if shared.device.asked == Some(Asked::Weights) {
             shared.device.asked = None;
@@ -240,17 +240,18 @@ impl Member {
             sum: done.sum,
             loss: done.loss,
         };
-        // A device that gives anything else than it was asked for gives nothing of use.
+        // A device that gives anything but what it was asked for gives nothing of use.
         let sends = flowing.flow.done(task, given);
         let sends = sends.unwrap_or_else(|_| flowing.flow.refuse(task));
-        // In an attempt without samples, or one that was stopped as it began, nobody waits for it, and it is asked for in the next.
+        // In an attempt without samples, or one that was stopped as it began, nobody waits for it. It is asked for
+        // again in the next.
         let chain = shared.head().chain;
         for (to, name, data) in sends.into_iter().filter(|_| routed) {
             shared.bulk(self.view.members[to], tensor(chain, name, data));
         }
     }
 
-    /// Somebody asks for what goes to its span.
+    /// A member asks for the inputs of its span.
     pub(super) fn on_want(&mut self, from: PeerId, message: Message, shared: &mut Shared) -> Next {
         let Message::Want {
             view,
@@ -291,7 +292,7 @@ impl Member {
             return Next::Stay;
         };
         for (name, data) in there {
-            // Once an attempt, from all that is there: as much as anybody needs, and no more.
+            // Once in an attempt, with everything that is there: as much as anybody needs, and no more.
             if !shared.allow(from, data.len(), Kind::Want) {
                 break;
             }
@@ -331,7 +332,7 @@ impl Member {
         self.go_on_computing(shared)
     }
 
-    /// Somebody says that it can commit the attempt.
+    /// A member says that it can commit the attempt.
     pub(super) fn on_held(&mut self, from: PeerId, shared: &mut Shared) -> Next {
         if self.agreement.is_frozen(shared) {
             return Next::Stay;
@@ -341,7 +342,7 @@ impl Member {
         self.try_commit(shared)
     }
 
-    /// This member can commit, and says so, once. Whether all others can too.
+    /// This member can commit, and says so once. Whether all others can too.
     pub(super) fn all_hold(&mut self, shared: &mut Shared) -> bool {
         if self.reduce.says_held() {
             self.agreement.hold();
@@ -362,8 +363,9 @@ impl Member {
         self.commit(record, shared)
     }
 
-    /// Steps all parts that are kept, weights and moments, by the sums that are held. Who finds that some have changed goes, as who
-    /// is excluded does: others have these, and what else it keeps it steps once it knows that they have committed the round.
+    /// Steps all kept parts, weights and moments, by the held sums. A member that finds changed parts leaves like
+    /// one that was excluded: others have those parts, and it steps its other parts once it knows that the round
+    /// was committed.
     pub(super) fn step_spans(&mut self, record: Record, step: &Step, shared: &mut Shared) -> Next {
         let me = shared.me();
         let stay = record.headers.iter().filter(|h| h.peer != me && !h.leaving);
@@ -379,8 +381,8 @@ impl Member {
         self.applied(record, shared.now, shared)
     }
 
-    /// This peer is no member of the attempt any more, or that is given up here. Others may commit what it holds the sums of: it
-    /// keeps them until the round is over.
+    /// This peer is not a member of the attempt any more, or the attempt is given up here. Others may commit it, so
+    /// this peer keeps the sums that it holds until the round is over.
     pub(crate) fn keep_pending(&mut self, shared: &mut Shared) {
         let forgets = shared.settings.planted(Bug::ForgetPending);
         if !self.flows(shared) || !self.reduce.holds_sums() || forgets {

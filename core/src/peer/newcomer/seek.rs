@@ -1,4 +1,4 @@
-//! Whom a newcomer asks to be its sponsor, who refuses it, and what it does when there is nobody.
+//! How a newcomer finds a sponsor, handles refusals, and decides what to do when there is nobody.
 
 use super::Newcomer;
 use crate::access::invitation::Role;
@@ -14,21 +14,21 @@ use crate::wire::{Message, Standing};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// Without any other peer for so many answer deadlines, a peer that holds a whole state goes on alone.
+/// After this many answer deadlines without any other peer, a peer with a whole state continues alone.
 const LONELY: u32 = 8;
 
-/// Or for so long: how soon others answer they can make seem long, and that says nothing when there is nobody. A guess.
+/// Or after this long: others can make their answers seem slow, which says nothing when nobody is there. A guess.
 const LONELIEST: Duration = Duration::from_secs(120);
 
 /// Where the run has no place for it a newcomer asks again after so long, and up to a quarter of a minute more. A guess: places
 /// become free when somebody leaves, and to ask costs each member a check of its ticket.
 const NO_PLACE: Duration = Duration::from_secs(30);
 
-/// With nothing but peers that hold nothing either for so many answer deadlines, a newcomer gives up.
+/// After this many answer deadlines with only peers that hold nothing either, a newcomer gives up.
 const HOPELESS: u32 = 30;
 
 impl Newcomer {
-    /// Asks a peer to be the sponsor: the one given, else any that can be reached and has not refused.
+    /// Asks a peer to be the sponsor: the given one, else any that can be reached and has not refused.
     pub(super) fn seek(&mut self, via: Option<PeerId>, shared: &mut Shared) {
         let have = self.whole_standing(shared).filter(|_| !self.damaged);
         let next = via.filter(|v| shared.links.is_up(*v));
@@ -43,7 +43,7 @@ impl Newcomer {
         self.asked_at = shared.now;
         self.heard(shared);
         if let Some(former) = former {
-            // Else it would be admitted there, and waited for.
+            // Otherwise it would be admitted there, and waited for.
             shared.control(former, Message::Ready { ready: None });
         }
         if let Some(sponsor) = next {
@@ -58,15 +58,15 @@ impl Newcomer {
         }
     }
 
-    /// What the sponsor tells of does not go on from where it has begun: begins again, with another if there is one, since
-    /// what it has handed out may not be true.
+    /// The sponsor's rounds do not continue its own first head. Begins again, with another sponsor if there is one,
+    /// since the blocks may be false.
     pub(super) fn begin_elsewhere(&mut self, sponsor: PeerId, shared: &mut Shared) {
         self.refused.insert(sponsor, None);
         let other = sponsors(shared).find(|peer| !self.refused.contains_key(peer));
         self.seek(other.or(Some(sponsor)), shared);
     }
 
-    /// Goes on with another sponsor from what is held.
+    /// Continues with another sponsor from the present state.
     pub(super) fn follow_elsewhere(&mut self, sponsor: PeerId, shared: &mut Shared) {
         self.note_whole(shared);
         self.seek(Some(sponsor), shared);
@@ -92,9 +92,9 @@ impl Newcomer {
         Next::Stay
     }
 
-    /// A peer does not let this one in. It is done when no other is left to ask, and most of those say so that counted when
-    /// it last knew of any, or all of those and whoever else it can reach. One that lies must not be able to send others
-    /// away.
+    /// A peer does not admit this one. It gives up if no other is left to ask, and if most full members that it
+    /// last knew of say so, or all of them that it can reach and all other peers. One liar must not be able to send
+    /// others away.
     pub(super) fn on_barred(&mut self, from: PeerId, why: Barred, shared: &mut Shared) -> Next {
         if self.barred_by.len() < MAX_REMEMBERED {
             self.barred_by.insert(from);
@@ -140,25 +140,25 @@ impl Newcomer {
         }
     }
 
-    /// Why it is not let in, if nobody else has been in sight for long.
+    /// Why it is not admitted, if nobody else has been in sight for long.
     pub(super) fn is_barred(&self, shared: &Shared) -> Option<Barred> {
         let (since, why) = self.barred?;
         let long = shared.now - since > HOPELESS * shared.detector.answer();
         (long && self.is_barred_by_all(shared)).then_some(why)
     }
 
-    /// Whether nobody is in sight that has not barred it.
+    /// Whether every peer in sight has barred it.
     fn is_barred_by_all(&self, shared: &Shared) -> bool {
         sponsors(shared).all(|peer| self.barred_by.contains(&peer))
     }
 
-    /// A member is there, and perhaps it shows where its lineage stands.
+    /// A member is there, and perhaps shows where its lineage stands.
     pub(super) fn on_candidate(&mut self, from: PeerId, shown: Option<Shown<'_>>, shared: &mut Shared) {
         if shown.is_some() {
             self.hope_at = shared.now;
         }
         self.refused.remove(&from);
-        // A sponsor tells its standing only to those who do not follow it: it has let go of this peer.
+        // A sponsor tells its standing only to peers that do not follow it, so it has dropped this one.
         let dropped = self.follows(from);
         if self.sponsor.is_none() || dropped {
             return self.seek(Some(from), shared);
@@ -166,8 +166,8 @@ impl Newcomer {
         let Some(shown) = shown.filter(|_| self.following) else {
             return;
         };
-        // Members of the lineage that is followed are a round or two ahead of a newcomer. Lineages that take turns in
-        // leading do not make it go to and fro.
+        // Members of the followed lineage are a round or two ahead of a newcomer. And lineages that take turns in
+        // leading should not make it go back and forth.
         let here: Vec<PeerId> = shared.head().members.iter().map(|m| m.peer).collect();
         let side = Side {
             members: &here,
@@ -182,8 +182,8 @@ impl Newcomer {
         }
     }
 
-    /// A member of another lineage and the sponsor may know each other through this peer alone: then neither would yield. If
-    /// they cannot reach each other at all, it sees here what members have signed.
+    /// A member of another lineage and the sponsor may know each other only through this peer; then neither would
+    /// yield. If they cannot reach each other at all, this peer sees what members have signed.
     fn acquaint(&mut self, from: PeerId, shared: &mut Shared) {
         shared.send_status(from, Stage::Follower);
         let Some(sponsor) = self
@@ -199,7 +199,7 @@ impl Newcomer {
         }
     }
 
-    /// If nobody that can be reached is a member, the best whole state goes on.
+    /// If no reachable peer is a member, the best whole state continues.
     pub(super) fn resume_if_last(&mut self, shared: &mut Shared) -> Next {
         if !self.whole || self.sponsor.is_some() || shared.settings.role() != Role::Member {
             return Next::Stay;
@@ -213,17 +213,17 @@ impl Newcomer {
         let waited = shared.now - self.lonely_since;
         let nobody = sponsors(shared).next().is_none();
         if !nobody && self.barred.is_some() && self.is_barred_by_all(shared) {
-            // Alone it would meet their lineage again, yield to it, and be barred again, for ever. It gives up unless
-            // somebody else comes into sight in time, or all of them go.
+            // Alone it would meet their lineage again, yield to it, and be barred again, for ever. It gives up
+            // unless another peer comes into sight in time, or all of them go.
             return Next::Stay;
         }
         let all_refused = sponsors(shared).all(|p| self.refused.contains_key(&p));
         let mut reachable = self.refused.iter().filter(|(p, _)| shared.links.is_up(**p));
-        // Of those who hold the same, one goes on.
+        // Of peers that hold the same state, one continues.
         let yields = |peer: PeerId, s: Standing| s.beats(&mine) || (s == mine && peer < shared.me());
         let best = reachable.all(|(peer, standing)| standing.is_none_or(|s| !yields(*peer, s)));
         let alone = nobody && waited > (LONELY * patience).min(LONELIEST);
-        // Who holds more, by what it says, and does not go on, is not waited for much longer.
+        // A peer that claims to hold more and does not continue is not waited for much longer.
         let best = best || waited > LONELY * patience;
         if alone || (!nobody && all_refused && best && waited > 2 * patience) {
             let from = mine.chain;
@@ -234,11 +234,11 @@ impl Newcomer {
         Next::Stay
     }
 
-    /// Whether all that can be reached hold as little as this peer, and have for long.
+    /// Whether all reachable peers hold as little as this one, and have for long.
     pub(super) fn is_hopeless(&mut self, shared: &Shared) -> bool {
         let waits = shared.now < self.waits_until;
         if self.whole || self.following || waits || shared.links.reachable().next().is_none() {
-            // Nobody there is no reason to give up: whoever holds the state may be cut off for a while.
+            // Nobody in sight is no reason to give up: a peer with the state may be cut off for a while.
             self.hope_at = shared.now;
         }
         shared.now - self.hope_at > HOPELESS * shared.detector.answer()
@@ -256,7 +256,7 @@ impl Newcomer {
         head.full_members().find(|peer| usable(peer) && !barred(*peer))
     }
 
-    /// The link to a peer is gone: what it was asked for does not come.
+    /// The link to a peer is down, and requests to it are lost.
     pub(super) fn on_lost(&mut self, peer: PeerId, shared: &mut Shared) {
         self.catchup.lost(peer);
         if self.sponsor != Some(peer) {
@@ -269,7 +269,8 @@ impl Newcomer {
     }
 }
 
-/// Who can be reached and may be followed. A contributor sponsors nobody: it is not asked, and no word of it waited for.
+/// Reachable peers that may be followed. A contributor sponsors nobody, so it is not asked, and its answer is not
+/// waited for.
 fn sponsors(shared: &Shared) -> impl Iterator<Item = PeerId> {
     let head = shared.head();
     let is_guest = |peer: &PeerId| head.position(*peer).is_some() && !head.is_full(*peer);

@@ -1,10 +1,10 @@
-//! Which settings go with what members keep parts of.
+//! Checks that the settings fit runs whose members keep only parts of the state.
 
 use super::{MAX_PEERS, Manifest, ManifestError, Topology};
 use crate::numeric::codec::Codec;
 
 impl Manifest {
-    /// Whether what needs everybody's moments is left alone where not everybody has them.
+    /// Refuses settings that need all moments where members have only some.
     pub(super) fn check_copies(&self) -> Result<(), ManifestError> {
         let why = match self.copies {
             None => return Ok(()),
@@ -23,7 +23,7 @@ impl Manifest {
         Err(ManifestError::Unusable(why))
     }
 
-    /// Whether the model is cut in a way that members can hold.
+    /// Refuses cuts of a model that members cannot hold.
     pub(super) fn check_split(&self) -> Result<(), ManifestError> {
         let Some(split) = &self.split else { return Ok(()) };
         let why = match self.copies {

@@ -1,17 +1,17 @@
-//! What must hold of a round as its member commits it: what it took, and from which state.
+//! The conditions on a round as its member commits it.
 
 use crate::base::id::PeerId;
 use crate::peer::interface::Commit;
 use crate::sim::world::{Stay, World};
 
 impl World {
-    /// One of two full members steps no state that is not what it was: nobody else could tell.
+    /// One of two full members never steps a state that has changed by itself, since nobody else could tell.
     pub(super) fn check_damage(&mut self, i: usize, commit: &Commit) {
         let record = &commit.record;
         let changed = record.weight() > 0;
         let node = &self.nodes[i];
         let mut own = record.headers.iter().filter(|h| h.peer == node.id);
-        // A lone member may have taken what it has become for the state since then.
+        // A lone member may have accepted the changed state since then.
         let is_hidden = own.any(|h| changed && Some(h.digest) == node.damage);
         let before = node
             .stands
@@ -24,13 +24,13 @@ impl World {
         }
     }
 
-    /// Where nothing goes wrong every round succeeds at once, and nobody waits for a newcomer.
+    /// Without faults every round succeeds at once, and nobody waits for a newcomer.
     pub(super) fn check_pace(&mut self, i: usize, commit: &Commit) {
         if !self.plan.is_calm() {
             return;
         }
         let (name, round) = (&self.nodes[i].name, commit.record.round);
-        // What a newcomer has still to hear of the round before takes a while over a slow line, and may be taken for lost.
+        // Over a slow line, a newcomer takes a while to hear of the previous round, and may be taken for lost.
         let is_first = |peer| {
             let author = self.nodes.iter().find(|node| node.id == peer);
             author.is_some_and(|node| node.commits == 0)
@@ -41,7 +41,7 @@ impl World {
                 "round {round} took a second attempt though nothing went wrong"
             ));
         }
-        // Where a model is split a round without samples waits for who has something to say.
+        // In a split run, a round without samples waits for a member with something to announce.
         let split = self.plan.manifest.split.is_some();
         let trains =
             self.plan.manifest.trains(commit.record.headers.len()) && !(split && commit.record.weight() == 0);
@@ -50,10 +50,10 @@ impl World {
         }
         let n = commit.record.headers.len() as f64;
         let vector = 4.0 * self.plan.manifest.layout.len as f64 + 4000.0;
-        // The slowest way that can be drawn, there and back for each hop.
+        // The slowest path that can be drawn, there and back for each hop.
         let hop_us = 3.75 * 1.25 * self.plan.latency_us
             + vector * self.plan.slow_line / (0.5 * self.plan.rate_bytes_per_s) * 1e6;
-        // A device that is too slow for its share begins late with the next one.
+        // A device that is too slow for its share begins the next one late.
         let last_at = self.nodes[i].last_commit_at;
         let late_us = |peer| {
             let author = self.nodes.iter().find(|node| node.id == peer);
@@ -65,7 +65,7 @@ impl World {
         let compute_us = done_us.max().unwrap_or(0);
         let most_us = match &self.plan.manifest.split {
             None => compute_us as f64 + 4.0 * n * hop_us + 100_000.0,
-            // One after the other at worst, with a way between any two spans, there and back, for each microbatch.
+            // At worst one after the other, with a round trip between any two spans for each microbatch.
             Some(split) => {
                 let all: u64 = commit.record.headers.iter().map(|h| h.compute_us).sum();
                 let batch = f64::from(self.plan.manifest.batch.get());
@@ -82,8 +82,8 @@ impl World {
         }
     }
 
-    /// Where nothing goes wrong, a member that joins and stays costs at most a tenth of the samples a second. Compared are the
-    /// founder's rounds with the same members, before somebody came and after.
+    /// Without faults, a member that joins costs at most a tenth of the samples a second, without its trials. This
+    /// compares what the founder sees of rounds with the same members with those before somebody came.
     pub(super) fn check_gain(&mut self, i: usize, commit: &Commit) {
         let manifest = &self.plan.manifest;
         if i != 0 || !self.plan.is_calm() || !manifest.tries_newcomers() {

@@ -1,4 +1,4 @@
-//! What a round makes of a state: its sums, and a step by them.
+//! The reference arithmetic of a round: its sums, and a step by them.
 
 use super::{Errors, Ledger};
 use crate::base::id::{Digest, PeerId};
@@ -12,8 +12,8 @@ use crate::state::parameters::farthest;
 use std::collections::BTreeMap;
 
 impl Ledger {
-    /// The round's sums, from the definition, `None` without samples; and what rounding has taken from them. A member's
-    /// errors are added to what it contributes next. Those of who is no member any more are lost, and of who says so.
+    /// The round's sums by definition, `None` without samples; and the rounding errors. A member's errors are added
+    /// to its next contribution. They are lost if it is not a member any more, or declares a reset.
     pub(super) fn reduce(
         &self,
         before: Digest,
@@ -64,12 +64,12 @@ impl Ledger {
     }
 }
 
-/// Where sums travel as they are nothing is lost.
+/// A lossless codec has no errors.
 pub(super) fn errors_of_none() -> Errors {
     Some(BTreeMap::new())
 }
 
-/// How so many members cut the vector of a round that trains.
+/// The cut of the vector in a round that trains, among this many members.
 pub(super) fn cut(manifest: &Manifest, members: usize) -> Cut {
     Cut {
         members,

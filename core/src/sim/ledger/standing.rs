@@ -8,7 +8,7 @@ use crate::sim::node::Node;
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Ledger {
-    /// A peer that followed a liar may enter a lineage of that one's making: what goes on from there is checked.
+    /// A peer that followed a liar may enter a lineage of the liar's making. Rounds after that are checked.
     pub fn begin_misled(&mut self, node: &Node, peer: &Peer) {
         let (head, digest) = (peer.head(), peer.digest());
         if !node.misled || self.points.contains_key(&head.chain) {
@@ -32,7 +32,7 @@ impl Ledger {
         let point = Point {
             head: head.clone(),
             parent: None,
-            // Its own work of before may be for what follows.
+            // Its own earlier work may be for a later round.
             previous: head.before.as_ref().map(|before| before.chain),
             states: vec![Held {
                 before: digest,
@@ -49,7 +49,7 @@ impl Ledger {
         self.points.insert(head.chain, point);
     }
 
-    /// The lineage that a commit goes on from, of a peer that was no member before. It may have committed others since.
+    /// The lineage before a commit, for a peer that was not a member before. It may have committed others since.
     pub fn begin_with(&mut self, peer: &Peer, commit: &Commit) -> Result<Digest, String> {
         let leads = |head: &Head| {
             let follows = head.round + 1 == commit.record.round;
@@ -62,7 +62,7 @@ impl Ledger {
         }
     }
 
-    /// A lineage that is not known yet must be one that a peer begins by going on alone from one that is. Gives it.
+    /// An unknown lineage must be one that a peer begins by continuing alone from a known one. Returns it.
     pub(super) fn go_on_alone(&mut self, peer: &Peer, is: impl Fn(&Head) -> bool) -> Result<Digest, String> {
         let founder = peer.founder().ok_or("it is on a lineage that nobody committed")?;
         if !founder.member.is_full() {
@@ -118,7 +118,7 @@ impl Ledger {
         samples.is_some_and(|s| s.iter().all(|s| !matches!(s, Sample::Open(_))))
     }
 
-    /// Where a peer stands that is a member without having committed: joined, or gone on alone.
+    /// The place of a member that has not committed: it joined, or continued alone.
     pub fn stand(&mut self, node: &Node, peer: &Peer) -> Result<(), String> {
         let (head, digest) = (peer.head(), peer.digest());
         self.begin_misled(node, peer);
@@ -131,7 +131,7 @@ impl Ledger {
         let point = self.points.get_mut(&head.chain).expect("just looked up");
         let new = point.states.iter().all(|s| s.digest != digest);
         if let Some((state, is_sound)) = before.filter(|_| new) {
-            // Since it last went on from there the others' state has been damaged.
+            // Since it last continued from there, the others' state has been damaged.
             point.states.push(Held {
                 before: digest,
                 digest,
@@ -139,7 +139,7 @@ impl Ledger {
                 is_sound,
             });
         } else if node.is_doubtful() && point.states.iter().all(|s| s.digest != digest) {
-            // A lone peer that has noticed the damage has nothing else to go on from.
+            // A lone peer that has noticed the damage has nothing else to continue from.
             let mut state = peer.state().clone();
             let is_sound = state.digest() == digest;
             if let Some(held) = point.states.first().filter(|_| state.slots.is_empty()) {
@@ -153,7 +153,7 @@ impl Ledger {
             });
         }
         let point = &self.points[&head.chain];
-        // A lone member's speed is no matter, and each time that it goes on it may be another.
+        // A lone member's speed does not matter, and may differ each time that it continues.
         let plain = |head: &Head| {
             let mut head = head.clone();
             head.members

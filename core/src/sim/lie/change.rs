@@ -1,4 +1,4 @@
-//! What a liar makes of what its peer wants to say.
+//! How a liar changes its peer's messages.
 
 use super::{Speaker, elements, headers_of, invented_key};
 use crate::access::invitation::{Admission, Chain, Invitation, Revocation, Role};
@@ -17,7 +17,7 @@ use crate::wire::{Claim, Doing, Leg, Message, Standing};
 use bytes::Bytes;
 
 impl Speaker<'_> {
-    /// An invented lineage, shown to somebody who has not asked.
+    /// An invented lineage, shown to a peer that has not asked.
     pub(super) fn status(&mut self) -> Message {
         let lineage = &self.peer.shared.lineage;
         let places = lineage.places();
@@ -31,7 +31,8 @@ impl Speaker<'_> {
         }
     }
 
-    /// A lineage that counts more than any, and what is shown of it: nothing, what the league can sign, or somebody else's.
+    /// A lineage that counts more than any, and its proof: none, one that the league can sign, or another
+    /// lineage's.
     pub(super) fn invented_lineage(
         &mut self,
         real: Standing,
@@ -65,7 +66,7 @@ impl Speaker<'_> {
         (claim.standing(), Some(claim))
     }
 
-    /// Changes the headers of the league, and what else follows from them, the same way in all messages of an attempt.
+    /// Changes the headers of the league and what follows from them, the same way in all messages of an attempt.
     pub(in crate::sim) fn headers(&mut self, message: &mut Message, change: fn(&mut Self, &mut Header)) {
         let (view, headers, all) = match message {
             Message::Piece {
@@ -88,7 +89,7 @@ impl Speaker<'_> {
         self.sign(message);
     }
 
-    /// Says something else of itself than what is: always the same in a round.
+    /// A false statement about itself, always the same in a round.
     pub(super) fn claim(&mut self, header: &mut Header) {
         let round = self.peer.head().round;
         let mut rng = self.choice(round ^ u64::from(header.peer.0[0]));
@@ -112,7 +113,7 @@ impl Speaker<'_> {
         }
     }
 
-    /// Takes back what it may and what it may not: always the same in a round.
+    /// Revokes tickets with and without the right to, always the same in a round.
     pub(super) fn revoke(&mut self, header: &mut Header) {
         let head = self.peer.head();
         let mut rng = self.choice(head.round ^ u64::from(header.peer.0[0]));
@@ -137,7 +138,7 @@ impl Speaker<'_> {
             1 => of_others.take(Revocation::MOST + rng.index(2)).collect(),
             2 => (0..Revocation::MOST).map(|_| made(&mut rng)).collect(),
             3 => {
-                // What it has made is put under the chain of somebody else.
+                // Its own grant is put into another peer's chain.
                 let mut other = of_others.nth(rng.index(members.len())).unwrap_or_default();
                 other.0.extend(made(&mut rng).0.pop());
                 vec![other]
@@ -151,7 +152,7 @@ impl Speaker<'_> {
         header.revoked = chains.into_iter().map(by).collect();
     }
 
-    /// What others have taken back, as they have said it, or signed by itself.
+    /// Others' revocations, as they signed them, or signed by itself.
     pub(super) fn revoked_before(&self, rng: &mut Rng) -> Vec<Revocation> {
         let headers = self.heard.iter().flat_map(|message| match message {
             Message::Piece { headers, .. } | Message::Headers { headers, .. } => &headers[..],
@@ -167,7 +168,7 @@ impl Speaker<'_> {
         said
     }
 
-    /// Nobody is let in.
+    /// Admits nobody.
     pub(super) fn bar(&mut self, message: &mut Message) {
         if let Message::Following { .. } | Message::NotMember { .. } = message {
             *message = self.barred();
@@ -188,7 +189,7 @@ impl Speaker<'_> {
         }
     }
 
-    /// A newcomer that does not exist, with its own key or without.
+    /// A newcomer that does not exist, with a signature of its own or without.
     pub(super) fn nobody(&mut self, rng: &mut Rng, signed: bool) -> Newcomer {
         let key = invented_key(self.keys[0].scheme(), rng.next());
         let peer = key.peer();
@@ -206,8 +207,8 @@ impl Speaker<'_> {
         }
     }
 
-    /// Other values than there are. They stay such as a device could have made: whoever likes may give those, and with
-    /// the largest that can be summed ruin any model.
+    /// False values that a device could have computed. Any peer may send such values, but the largest that can be
+    /// summed would ruin any model.
     pub(in crate::sim) fn values(&mut self, message: &mut Message, which: Leg) {
         let Message::Piece { leg, data, .. } = message else {
             return;
@@ -217,7 +218,7 @@ impl Speaker<'_> {
         }
     }
 
-    /// Sends somebody another chunk than is finished, as if it were that.
+    /// Sends a peer another chunk in place of the finished one.
     pub(super) fn sums(&self, to: PeerId, message: &mut Message) {
         let Message::Piece {
             view,
@@ -243,7 +244,7 @@ impl Speaker<'_> {
             true => lineage.last_piece(chunk, piece),
             false => sums.get(chunk, piece).cloned(),
         };
-        // The same change whenever it is made for this one.
+        // The same change each time for this receiver.
         let add = self.choice(view.round ^ u64::from(to.0[0])).unit() as f32;
         let change = |data: &Bytes| {
             let mut values = vec![0.0; elements(codec, data)];
@@ -274,7 +275,7 @@ impl Speaker<'_> {
         }
     }
 
-    /// All values are another by the same number.
+    /// All values shifted by the same number.
     pub(in crate::sim) fn shifted(&mut self, codec: Codec, data: &Bytes) -> Bytes {
         let mut values = vec![0.0; elements(codec, data)];
         if codec.decode(data, &mut values).is_err() {
@@ -287,7 +288,7 @@ impl Speaker<'_> {
         bytes.into()
     }
 
-    /// What others have signed is not what arrives.
+    /// Changes statements that others have signed.
     pub(super) fn forge(&mut self, message: &mut Message) {
         match message {
             Message::Piece { headers, .. } | Message::Headers { headers, .. } => {
@@ -351,7 +352,7 @@ impl Speaker<'_> {
         }
     }
 
-    /// What a newcomer is given.
+    /// Changes the data for a newcomer.
     pub(super) fn state(&mut self, to: PeerId, message: &mut Message) {
         let member = self.peer.view().is_some_and(|(_, members)| members.contains(&to));
         match message {
@@ -383,7 +384,7 @@ impl Speaker<'_> {
                 member,
                 ..
             } => match self.rng().below(3) {
-                // Who is out of the round is led back into it.
+                // A peer that was excluded from the round is led back into it.
                 _ if !*member && head.position(to).is_some() => *member = true,
                 0 => *digest = Digest([4; 32]),
                 1 => *resumes = None,

@@ -1,4 +1,4 @@
-//! Runs of a model that is split over members that are only names, and rounds of them in which spans go where they had better be.
+//! Split runs of members that are only names, and rounds of them in which suggested moves happen.
 
 use crate::base::id::PeerId;
 use crate::ledger::keeps::Keeper;
@@ -11,7 +11,7 @@ use crate::run::room::Room;
 use crate::run::split::{Split, Step};
 use std::num::{NonZeroU16, NonZeroU32};
 
-/// Four spans of two steps each over 8,000 elements, the last step of which uses the first step's again.
+/// Four spans of two steps each over 8,000 elements. The last step uses the first step's elements again.
 pub(crate) fn manifest(copies: u16, lanes: u16) -> Manifest {
     let step = |i: usize| Step {
         ranges: match i {
@@ -43,7 +43,7 @@ pub(crate) fn peer(n: u8) -> PeerId {
     PeerId([n; 32])
 }
 
-/// One that holds these spans, and has room for no more than one.
+/// A member that holds these spans, and has room for no more than one.
 pub(crate) fn member(n: u8, spans: &[usize], manifest: &Manifest) -> Member {
     let (split, parts) = (manifest.split.as_ref().unwrap(), Parts::of(manifest).unwrap());
     let kept = spans.iter().map(|span| split.parts(parts, *span));
@@ -55,7 +55,7 @@ pub(crate) fn member(n: u8, spans: &[usize], manifest: &Manifest) -> Member {
     keeping(n, keeper, manifest)
 }
 
-/// One that keeps such parts.
+/// A member that keeps these parts.
 pub(crate) fn keeping(n: u8, keeper: Keeper, manifest: &Manifest) -> Member {
     Member {
         peer: peer(n),
@@ -67,7 +67,7 @@ pub(crate) fn keeping(n: u8, keeper: Keeper, manifest: &Manifest) -> Member {
     }
 }
 
-/// After some members hold these spans, and something was trained.
+/// A head after some training, with members that hold these spans.
 pub(crate) fn head(manifest: &Manifest, members: &[&[usize]]) -> Head {
     let mut head = Head::unfounded(manifest);
     head.untrained = PartSet::default();
@@ -79,7 +79,7 @@ pub(crate) fn head(manifest: &Manifest, members: &[&[usize]]) -> Head {
     head
 }
 
-/// Goes on until nobody has anything to learn or to drop, as members do.
+/// Commits rounds until nobody has anything to learn or drop, as members do.
 pub(crate) fn settle(head: &mut Head, manifest: &Manifest) {
     for round in 0.. {
         assert!(round < 60, "it comes to no end: {:?}", held(head, manifest));
@@ -89,8 +89,8 @@ pub(crate) fn settle(head: &mut Head, manifest: &Manifest) {
     }
 }
 
-/// A round in which nothing is computed, though members have such speeds, and all do as is suggested. Whether nobody has
-/// anything to learn or to drop.
+/// Commits a round without computation, with these speeds, in which all follow the suggestions. Whether nobody has
+/// anything left to learn or drop.
 pub(crate) fn next(head: &mut Head, manifest: &Manifest, speed: impl Fn(usize) -> u64) -> bool {
     let speeds: Vec<u64> = (0..head.members.len()).map(speed).collect();
     let is_done = head.next_as_suggested(manifest, &speeds, false);
@@ -108,7 +108,7 @@ pub(crate) fn next(head: &mut Head, manifest: &Manifest, speed: impl Fn(usize) -
     is_done
 }
 
-/// Which spans each member holds.
+/// The spans of each member.
 pub(crate) fn held(head: &Head, manifest: &Manifest) -> Vec<Vec<usize>> {
     let (split, parts) = (head.split(manifest).unwrap(), Parts::of(manifest).unwrap());
     let needs = split.needs(parts);
@@ -120,7 +120,7 @@ pub(crate) fn held(head: &Head, manifest: &Manifest) -> Vec<Vec<usize>> {
     head.members.iter().map(of).collect()
 }
 
-/// Spans of so many of the eight steps each.
+/// Cuts the eight steps into spans of these lengths.
 pub(crate) fn cut(manifest: &mut Manifest, steps: &[u16]) {
     let steps = steps.iter().map(|steps| NonZeroU16::new(*steps).unwrap());
     manifest.split.as_mut().unwrap().spans = steps.collect();

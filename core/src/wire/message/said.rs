@@ -17,7 +17,7 @@ pub enum Leg {
     Lane(u16),
 }
 
-/// What a peer is doing: its answer to a probe.
+/// The activity of a peer: its answer to a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Doing {
     /// Computing its contribution.

@@ -1,4 +1,4 @@
-//! Every cell of the table, said to a real peer.
+//! Sends every cell of the table to a real peer.
 
 use super::*;
 use crate::access::invitation::Admission;
@@ -25,7 +25,7 @@ const KNOWN: PeerId = PeerId([3; 32]);
 const FOLLOWER: PeerId = PeerId([4; 32]);
 const SPONSOR: PeerId = PeerId([5; 32]);
 const STRANGER: PeerId = PeerId([6; 32]);
-/// Speaks through somebody else.
+/// Sends through a relay.
 const FAR: PeerId = PeerId([7; 32]);
 
 /// The round after the head of all peers here.
@@ -48,7 +48,7 @@ fn manifest() -> Manifest {
     }
 }
 
-/// A peer in a phase, with somebody in every role that there is then.
+/// A peer in a phase, with a peer in every role that exists then.
 fn peer(column: Column) -> Peer {
     let manifest = Arc::new(manifest());
     let settings = Settings::stand_in(ME, Contact::default(), &manifest);
@@ -77,7 +77,7 @@ fn peer(column: Column) -> Peer {
     if column == Column::Lingering {
         link(&mut peer, MEMBER);
         peer.go(crate::peer::next::Next::Finish(crate::peer::Exit::Finished));
-        // Nobody is in an attempt with it any more.
+        // No peer is in an attempt with it any more.
         peer.shared.lineage.head.members[1] = as_member(KNOWN);
     } else {
         peer.shared.lineage.head.members.push(as_member(KNOWN));
@@ -128,7 +128,7 @@ fn signed(header: Header) -> Signed<Header> {
     Key::stand_in(header.peer).signed(&Attempt { chain, view }, header)
 }
 
-/// A message that its author has somebody pass on.
+/// A message that its author has relayed.
 fn relayed(author: PeerId, to: PeerId, message: &Message) -> Message {
     let settings = Settings::stand_in(author, Contact::default(), &manifest());
     let frame = message.to_frame();
@@ -136,7 +136,7 @@ fn relayed(author: PeerId, to: PeerId, message: &Message) -> Message {
     Message::Relay { envelope, frame }
 }
 
-/// A message of a kind, with nothing in it that could matter.
+/// A message of a kind, with content that cannot matter.
 fn said(kind: Kind, view: ViewKey) -> Message {
     let contact = Contact::default();
     let digest = Digest([0; 32]);
@@ -276,7 +276,7 @@ fn said(kind: Kind, view: ViewKey) -> Message {
     }
 }
 
-/// Who is there in a phase, and what it is to the peer.
+/// The peers of a phase, and their roles.
 fn people(column: Column) -> Vec<(PeerId, Roles)> {
     let linked = Roles::ANYBODY.or(Roles::LINKED);
     let mut people = vec![
@@ -302,7 +302,7 @@ fn bearer(column: Column) -> PeerId {
     }
 }
 
-/// The attempt of a message that comes at such a time.
+/// An attempt that relates so to the peer's.
 fn attempt(peer: &Peer, when: When) -> ViewKey {
     let now = peer.view().map_or(key(NEXT), |(view, _)| view);
     match when {
@@ -313,7 +313,7 @@ fn attempt(peer: &Peer, when: When) -> ViewKey {
     }
 }
 
-/// Says something to a fresh peer. The peer afterwards, how often it refused, and what it did.
+/// Sends a message to a fresh peer. Returns the peer afterwards, how often it refused, and its outputs.
 fn tell(column: Column, kind: Kind, when: When, who: PeerId) -> (Peer, u64, Vec<Output>) {
     let mut peer = peer(column);
     let message = said(kind, attempt(&peer, when));
@@ -328,7 +328,7 @@ fn tell(column: Column, kind: Kind, when: When, who: PeerId) -> (Peer, u64, Vec<
     (peer, refused, outputs)
 }
 
-/// All cells but those of frames in frames, which are no messages of their own.
+/// All cells except frames in frames, which are no messages of their own.
 fn cells() -> impl Iterator<Item = (Column, Kind, When)> {
     let kinds = Kind::ALL
         .into_iter()
@@ -350,14 +350,14 @@ fn what_the_table_does_not_allow_is_dropped_and_counted_and_nothing_else_is() {
             let able = roles.meets(super::who(kind, when, column));
             let (peer, refused, outputs) = tell(column, kind, when, who);
             let cell = format!("{kind:?} {when:?} to {column:?} by {who}");
-            // What is refused for another reason than its author: none here.
+            // No message here is refused for another reason than its sender.
             assert_eq!(refused, u64::from(!able), "{cell}");
             if !able {
                 assert!(outputs.is_empty(), "{cell}: {outputs:?}");
                 let before = self::peer(column);
                 assert_eq!(peer.head(), before.head(), "{cell}");
                 assert_eq!(peer.view(), before.view(), "{cell}");
-                // That a relayed frame has come is remembered.
+                // The peer remembers that a relayed frame has come.
                 let same = peer.buffered_bytes() == before.buffered_bytes();
                 assert!(same || who == FAR, "{cell}");
             }

@@ -1,4 +1,4 @@
-//! How long members work on a round, and how long it takes to learn what they lack.
+//! How long members work on a round, and how long they take to learn parts.
 
 use super::super::spans::Holdings;
 use crate::ledger::Member;
@@ -7,35 +7,35 @@ use crate::run::config::Manifest;
 use crate::run::parts::{PartSet, Parts};
 use crate::run::split::Split;
 
-/// How long some member's work of a round takes: so much at such a speed.
+/// The time of a member's work in a round, as work and speed.
 pub(super) struct Time {
-    /// Whose it is.
+    /// The member.
     pub at: usize,
     work: u128,
     speed: u128,
 }
 
 impl Time {
-    /// Whether so many times this is less than so many times another.
+    /// Whether `own` times this is less than `others` times another.
     pub fn is_below(&self, other: &Self, own: u128, others: u128) -> bool {
         own * self.work * other.speed < others * other.work * self.speed
     }
 
-    /// It in seconds, with as many samples in a lane as a full batch has.
+    /// The time in seconds, with as many samples in a lane as in a full batch.
     pub fn seconds(&self, manifest: &Manifest) -> f64 {
         let lanes = manifest.split.as_ref().map_or(1, |split| split.lanes.get());
         let samples = f64::from(manifest.batch.get()) / f64::from(lanes);
         self.work as f64 * samples * 1000.0 / self.speed as f64
     }
 
-    /// By how many hundredths it is less than another.
+    /// How much less it is than another, in percent.
     pub fn percent_below(&self, other: &Self) -> u8 {
         let (this, all) = (self.work * other.speed, other.work * self.speed);
         (all.saturating_sub(this) * 100 / all.max(1)) as u8
     }
 }
 
-/// What a round's lanes cost in each span, and how fast members are, whatever they compute.
+/// The cost of a round's lanes in each span, and the members' speeds, whatever they compute.
 #[derive(Clone)]
 pub(super) struct Work {
     costs: Vec<u64>,
@@ -44,7 +44,7 @@ pub(super) struct Work {
 }
 
 impl Work {
-    /// Speeds are in samples of spans that cost alike.
+    /// Speeds are in samples of an average span.
     pub fn of(split: &Split, able: &[&Member]) -> Self {
         let (all, spans) = (split.cost(0..split.steps.len()), split.spans.len() as u64);
         let speed = |member: &&Member| member.speed.max(1).saturating_mul(all) / spans;
@@ -55,7 +55,7 @@ impl Work {
         }
     }
 
-    /// The same members' where the model is cut otherwise.
+    /// The work of the same members with another cut.
     pub fn cut(&self, split: &Split) -> Self {
         Self {
             costs: costs(split),
@@ -63,8 +63,8 @@ impl Work {
         }
     }
 
-    /// What a unit of cost in each span takes the slowest of its holders, which compute as many other spans as they do, beside
-    /// others; none if a span has no holder.
+    /// The time of the slowest holder of each span for a unit of cost, given its other spans; `None` if a span has
+    /// no holder.
     pub fn paces(&self, holdings: &Holdings) -> Option<Vec<u128>> {
         let mut load = vec![0; self.speeds.len()];
         let pace = |(span, cost): (usize, &u64)| {
@@ -82,7 +82,7 @@ impl Work {
         self.costs.iter().enumerate().map(pace).collect()
     }
 
-    /// Whose work takes longest, where lanes are shared out as they are in a round; none if a span has no holder.
+    /// The slowest member's time, with lanes shared as in a round; `None` if a span has no holder.
     pub fn slowest(&self, holdings: &Holdings) -> Option<Time> {
         let mut load = vec![0; self.speeds.len()];
         for (span, cost) in self.costs.iter().enumerate() {
@@ -107,15 +107,15 @@ impl Work {
     }
 }
 
-/// What each span costs a sample.
+/// The cost of each span for a sample.
 fn costs(split: &Split) -> Vec<u64> {
     split.spans().map(|steps| split.cost(steps)).collect()
 }
 
-/// A part is learnt in so many rounds: it comes, is proven by what others say of it, and is kept.
+/// Rounds in which a part is learned: it comes, headers prove it, and its learner keeps it.
 const LEARNT_IN: u64 = 3;
 
-/// What members learn, and their lines.
+/// The parts that members learn, and their lines.
 pub(super) struct Fetching<'a> {
     pub manifest: &'a Manifest,
     pub parts: Parts,
@@ -123,10 +123,10 @@ pub(super) struct Fetching<'a> {
 }
 
 impl Fetching<'_> {
-    /// Seconds until the last has these parts, if nothing else goes over their lines: of each all who keep it give as much, and
-    /// while it is learnt its sums go by way of who learns it. A line of which nothing is known takes no time.
+    /// Seconds until the last member has these parts, if nothing else uses their lines. All keepers of a part send
+    /// the same amount, and during learning its sums pass the learner. An unknown line takes no time.
     pub fn seconds(&self, learns: &[PartSet]) -> f64 {
-        // What each member gets and gives.
+        // Bytes that each member receives and sends.
         let mut bytes = vec![(0.0, 0.0); self.able.len()];
         for (at, learns) in learns.iter().enumerate() {
             for part in learns.iter() {
@@ -148,7 +148,7 @@ impl Fetching<'_> {
         self.able.iter().zip(bytes).map(seconds).fold(0.0, f64::max)
     }
 
-    /// Bytes of a part, its weights and moments, and of its sums in the rounds in which it is learnt.
+    /// Bytes of a part, its weights and moments, and of its sums in the rounds in which it is learned.
     fn bytes(&self, part: u16) -> (f64, f64) {
         let len = self.parts.range(part).map_or(0, |range| range.len()) as u64;
         let moments = self.manifest.optimizer.slots() as u64 * self.manifest.moments.bytes(len);

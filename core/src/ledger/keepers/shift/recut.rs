@@ -1,4 +1,4 @@
-//! Which cut makes the slowest member's work shortest, if those who hold a model's spans stay.
+//! The cut after which the slowest member's work is shortest, with the same holders.
 
 use super::super::spans::Holdings;
 use super::Candidate;
@@ -10,12 +10,12 @@ use crate::run::parts::{PartSet, Parts};
 use crate::run::split::Split;
 use std::num::NonZeroU16;
 
-/// The best way to cut the first steps into the first spans: how long the slowest of these takes, what of its steps' costs is
-/// elsewhere now, and where the last of them begins.
+/// The best cut of the first steps into the first spans: the time of the slowest of these, the cost of its steps
+/// that are in another span now, and where the last span begins.
 type Best = Option<(u128, u64, usize)>;
 
-/// The best of all cuts for which there is room, if it is not the present one. By dynamic programming over spans and steps, at
-/// most `O(spans x steps^2)` spans looked at: a span is as slow as its slowest holder, whatever steps it has.
+/// The best cut for which there is room, if it is not the present one. Dynamic programming over spans and steps, at
+/// most `O(spans x steps^2)` spans: a span is as slow as its slowest holder, whatever steps it has.
 pub(super) fn best_cut(
     manifest: &Manifest,
     (split, parts): (&Split, Parts),
@@ -38,7 +38,7 @@ pub(super) fn best_cut(
         let room = usize::from(room.unwrap_or(0));
         let mut next: Vec<Best> = vec![None; steps + 1];
         for end in (1..=steps).filter(|end| founders.may_end(*end)) {
-            // Until the cut is in force all of both is there.
+            // Until the cut is in force, the holder has the parts of both.
             let (mut needs, mut costs, mut moved) = (now.spans[span], 0, 0);
             for begin in (0..end).rev() {
                 needs = needs.or(&of_steps[begin]);
@@ -72,7 +72,7 @@ pub(super) fn best_cut(
         return None;
     }
     let needs = then.needs(parts);
-    // What takes no room now, since another span has all of its parts, may take some then.
+    // A span that takes no room now, since another has all of its parts, may take some then.
     let there = now.in_spans(&needs);
     if !(0..now.able.len()).all(|at| there.is_within(at)) {
         return None;
@@ -93,7 +93,7 @@ pub(super) fn best_cut(
     })
 }
 
-/// How many steps each span has, from where each begins if it ends at a step.
+/// The number of steps of each span, from where each begins if it ends at a step.
 fn walk_back(begins: &[Vec<Best>], steps: usize) -> Option<Vec<NonZeroU16>> {
     let mut spans = Vec::new();
     let mut end = steps;

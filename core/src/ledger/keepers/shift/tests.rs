@@ -1,4 +1,4 @@
-//! Who goes to another span and how spans are cut anew, when, and that it stays so.
+//! Which members move and which cuts change, when, and whether the result is stable.
 
 use super::*;
 use crate::base::random::SplitMix;
@@ -6,7 +6,7 @@ use crate::run::room::Room;
 use crate::sim::stand_ins::spans::{cut, head, held, manifest, next, peer};
 use std::num::NonZeroU16;
 
-/// Two spans with these holders, of which each is wanted to be held by so many. They cannot be cut otherwise.
+/// Two spans with these holders, each wanted `copies` times. They cannot be cut in another way.
 fn two_spans(copies: u16, members: &[&[usize]]) -> (Head, Manifest) {
     let (_, mut manifest) = two_to_cut(copies, members);
     let steps = &mut manifest.split.as_mut().unwrap().steps;
@@ -16,14 +16,14 @@ fn two_spans(copies: u16, members: &[&[usize]]) -> (Head, Manifest) {
     (head(&manifest, members), manifest)
 }
 
-/// The same, of eight equal steps which can be cut anywhere.
+/// Like [`two_spans`], with eight equal steps that can be cut anywhere.
 fn two_to_cut(copies: u16, members: &[&[usize]]) -> (Head, Manifest) {
     let mut manifest = manifest(copies, 8);
     cut(&mut manifest, &[4, 4]);
     (head(&manifest, members), manifest)
 }
 
-/// How many steps each span has.
+/// The number of steps of each span.
 fn steps(head: &Head) -> Vec<u16> {
     head.spans.iter().map(|steps| steps.get()).collect()
 }
@@ -43,7 +43,8 @@ fn a_fast_holder_goes_where_the_others_are_slow() {
         );
     }
     assert_eq!(held(&head, &manifest), [vec![1], vec![0], vec![1], vec![1]]);
-    // Eight lanes: the slow two had four each, at 1,000, and the fast one that stays has all of its span's, at 4,000.
+    // Eight lanes: the slow two had four each, at 1,000, and the fast one that stays has all of its span's, at
+    // 4,000.
     let goal = Goal::Move(Move {
         peer: peer(1),
         from: 0,
@@ -58,7 +59,7 @@ fn nobody_goes_for_less_than_a_fifth_or_from_where_it_is_wanted() {
     for (copies, members, speeds) in [
         (1, [[0], [0], [1], [1]], [1000, 1000, 900, 900]),
         (2, [[0], [0], [1], [1]], [4000, 4000, 1000, 1000]),
-        // Whoever is fast is where it is needed.
+        // The fast member is where it is needed.
         (1, [[0], [1], [1], [1]], [4000, 1000, 1000, 1000]),
     ] {
         let members: Vec<&[usize]> = members.iter().map(|held| &held[..]).collect();
@@ -86,9 +87,9 @@ fn one_slow_round_moves_nobody_and_neither_does_noise() {
     }
 }
 
-/// How often in forty runs of 500 rounds, begun with such a head, something is to be held otherwise: never soon after another, and
-/// each round trains. Speeds are of this many samples and up to three times so many more, drift by a quarter, and have 30 % of
-/// noise.
+/// How many changes are asked for in forty runs of 500 rounds that begin with this head. None follows another soon,
+/// and each round trains. Speeds are `least` and up to three times `more` above, drift by a quarter, and have 30 %
+/// of noise.
 fn shifts_in_forty_runs(begins: impl Fn() -> (Head, Manifest), (least, more): (u64, u64)) -> u32 {
     let mut shifts = 0;
     for world in 0..40u64 {
@@ -244,7 +245,7 @@ fn what_cannot_be_is_found_out() {
 
 #[test]
 fn who_is_slow_has_fewer_steps_and_nobody_waits_for_that() {
-    // Two copies, so that nobody can go: the second span's holders are three times slower.
+    // Two copies, so that nobody can move: the second span's holders are three times slower.
     let (mut head, manifest) = two_to_cut(2, &[&[0], &[0], &[1], &[1]]);
     let mut begun = Vec::new();
     for round in 1..=60 {
@@ -263,7 +264,8 @@ fn who_is_slow_has_fewer_steps_and_nobody_waits_for_that() {
         matches!(goal, Goal::Cut(recut) if recut.spans == head.spans),
         "{goal:?}"
     );
-    // Those of the second span have let go of what the first has taken from it; the last step has the first's elements too.
+    // The holders of the second span have dropped what the first has taken from it; the last step has the first's
+    // elements too.
     let (parts, split) = (Parts::of(&manifest).unwrap(), head.split(&manifest).unwrap());
     let kept: Vec<PartSet> = head.members.iter().map(|m| m.keeper.kept).collect();
     assert_eq!(kept[0], split.parts(parts, 0));
@@ -278,7 +280,7 @@ fn a_cut_waits_for_all_who_hold_its_spans() {
         slow(&mut head);
     }
     let spans = head.spans.clone();
-    // What the first has begun to learn has not come yet: the old cut is in force, and the round trains.
+    // The parts that the first has begun to learn have not come yet: the old cut is in force, and the round trains.
     let mut early = head.clone();
     early.members[0].keeper.kept = head.members[0].keeper.kept;
     early.round += 1;
@@ -287,7 +289,7 @@ fn a_cut_waits_for_all_who_hold_its_spans() {
     let mut at_once = head.clone();
     at_once.take_shift(&manifest, true);
     assert!(at_once.spans != spans && !at_once.all_train(&manifest));
-    // Once one is gone for whom nobody takes over, it is not waited for.
+    // A change is given up once a member of it is gone whom nobody replaces.
     let mut gone = head.clone();
     gone.members.remove(1);
     gone.take_shift(&manifest, false);
@@ -303,7 +305,7 @@ fn a_cut_waits_for_all_who_hold_its_spans() {
 
 #[test]
 fn each_holds_the_same_spans_before_and_after_wherever_borders_go() {
-    // Four spans of two steps each. What one has of both cuts may be all of a neighbour's span in either.
+    // Four spans of two steps each. A member's parts of both cuts may include all of a neighbour's span in either.
     for (speeds, there) in [
         ([4000, 2000, 2000, 1000], [4, 1, 2, 1]),
         ([1000, 2000, 2000, 4000], [1, 2, 2, 3]),
@@ -312,7 +314,7 @@ fn each_holds_the_same_spans_before_and_after_wherever_borders_go() {
         let manifest = manifest(1, 1);
         let mut head = head(&manifest, &[&[0], &[1], &[2], &[3]]);
         for round in 1..=60 {
-            // What is learnt comes to one sooner than to the other.
+            // Learned parts reach one member sooner than the other.
             let before = head.clone();
             next(&mut head, &manifest, |at| speeds[at]);
             if round % 2 == 0 && head.shifts.recut().is_some_and(|recut| !recut.in_force) {
@@ -355,8 +357,8 @@ fn a_span_grows_only_where_there_is_room_for_it() {
 
 #[test]
 fn what_takes_longer_to_fetch_than_it_wins_back_is_left() {
-    // A round of the slow takes 40 s, of which a cut saves 20; in twenty rounds that is 400 s. A step has 1,000 elements with
-    // their moments, so two are 24 kB or more, by whole parts.
+    // A round of the slow members takes 40 s, of which a cut saves 20; in twenty rounds that is 400 s. A step has
+    // 1,000 elements with their moments, so two are 24 kB or more, in whole parts.
     for (line, cuts) in [(0, true), (1000, true), (1, true)] {
         let (mut head, manifest) = two_to_cut(1, &[&[0], &[1]]);
         head.members.iter_mut().for_each(|m| m.keeper.line = line);
@@ -370,7 +372,7 @@ fn what_takes_longer_to_fetch_than_it_wins_back_is_left() {
         (m.keeper.line, m.speed) = (1, 1000);
     }
     for _ in 0..60 {
-        // A thousand times faster rounds: all of them together win nothing back.
+        // With rounds a thousand times faster, all of them together win nothing back.
         next(
             &mut head,
             &manifest,
@@ -387,7 +389,7 @@ fn with_room_for_none_of_its_spans_the_founders_cut_is_back() {
         next(&mut head, &manifest, |at| if at == 0 { 4000 } else { 1000 });
     }
     assert_eq!(steps(&head), [7, 1]);
-    // Only who has room for seven steps has any, and is gone. One has come that has room for four.
+    // The only member with room for seven steps had them, and is gone. One with room for four has come.
     let mut came = crate::sim::stand_ins::spans::member(3, &[], &manifest);
     came.keeper.room.parts = 4;
     head.members[0] = came;
