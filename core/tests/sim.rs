@@ -294,7 +294,7 @@ fn every_planted_bug_that_liars_make_use_of_is_found() {
             lie,
             ..liars(Some(bug))
         };
-        let found = run(0..300, None, setup, true);
+        let found = run(0..1000, None, setup, true);
         assert!(!found.is_empty(), "{bug:?} is not found");
     }
 }
@@ -335,7 +335,7 @@ fn every_planted_bug_of_keepers_is_found_soon() {
             bug: Some(bug),
             ..Setup::default()
         };
-        let found = run(0..300, None, setup, true);
+        let found = run(0..1000, None, setup, true);
         assert!(!found.is_empty(), "{bug:?} is not found");
     }
 }
