@@ -38,7 +38,7 @@ pub enum Bug {
     FirstStepsTwice,
     /// A member uses its own clock where the times that all have announced count.
     PaceByOwnClock,
-    /// The same where it counts how long rounds take.
+    /// A member uses its own clock where all count how long rounds take.
     RateByOwnClock,
     /// A newcomer with which the run is slower stays a member.
     KeepWhoSlows,

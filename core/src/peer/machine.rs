@@ -5,6 +5,8 @@
 //! a file of its own: `newcomer.rs`, `member.rs`, `lingering.rs`. A phase only returns what comes next; this module
 //! carries it out.
 
+#[cfg(feature = "sim")]
+mod simulated;
 mod unwrapping;
 
 use crate::access::invitation::Role;
@@ -21,8 +23,6 @@ use crate::peer::next::{Next, Outcast};
 use crate::peer::reason::OutcastReason;
 use crate::peer::shared::Shared;
 use crate::peer::sponsor::Sponsor;
-#[cfg(feature = "sim")]
-use crate::run::config::MAX_PEERS;
 use crate::run::config::{Manifest, Settings};
 use crate::state::State;
 use crate::wire::rights::{self, Column, Kind, Refused, Roles, When};
@@ -98,12 +98,6 @@ impl Peer {
     /// will do.
     pub fn know(&mut self, peer: PeerId, contact: &Contact) {
         self.shared.links.want(peer, contact, self.shared.now);
-    }
-
-    /// The peers that it knows, and where they can be dialled. A driver keeps these for a restart.
-    #[cfg(feature = "sim")]
-    pub(crate) fn acquaintances(&self) -> Vec<(PeerId, Contact)> {
-        self.shared.links.acquaintances(MAX_PEERS)
     }
 
     fn new(manifest: Arc<Manifest>, settings: Settings, mut state: State, head: Head, now: Time) -> Self {
@@ -474,40 +468,6 @@ impl Peer {
             Phase::Gone => 0,
         };
         self.shared.bytes() + here
-    }
-
-    /// Whether a newcomer still holds the whole state of an older lineage.
-    #[cfg(feature = "sim")]
-    pub(crate) fn holds_whole_state(&self) -> bool {
-        matches!(&self.phase, Phase::Newcomer(newcomer) if newcomer.whole)
-    }
-
-    /// Whether a newcomer follows somebody.
-    #[cfg(feature = "sim")]
-    pub(crate) fn follows(&self) -> bool {
-        matches!(&self.phase, Phase::Newcomer(newcomer) if newcomer.is_following())
-    }
-
-    /// Lets this peer alone make a mistake from here on.
-    #[cfg(feature = "sim")]
-    pub fn plant(&mut self, bug: crate::base::planted::Bug) {
-        self.shared.settings.bug = Some(bug);
-    }
-
-    /// Flips one bit of the state, as failing memory would.
-    #[cfg(feature = "sim")]
-    pub fn flip_bit(&mut self, element: usize, bit: u32) {
-        if let Some(value) = self.shared.lineage.state.params.get_mut(element) {
-            *value = f32::from_bits(value.to_bits() ^ (1 << (bit % 32)));
-        }
-    }
-
-    /// Flips one bit of an element's moments, or of its weight if that is kept with them. Whether this peer keeps
-    /// them.
-    #[cfg(feature = "sim")]
-    pub fn flip_kept(&mut self, element: usize, bit: u32) -> bool {
-        let shared = &mut self.shared;
-        shared.lineage.state.kept.flip(&shared.manifest, element, bit)
     }
 }
 

@@ -1,4 +1,13 @@
 //! The state machine of a peer, its phases, and all that a driver and a peer say to each other.
+//!
+//! - What a driver sees: `machine` (the peer), `interface` (inputs and outputs), `reason`.
+//! - Phases: `newcomer` with `catchup` (fetching the state), `member`, `lingering`; `next` (from phase to phase),
+//!   `shared` (the context of all).
+//! - A member's round: `contribution` from the `device` and its `speed`, the reduce in `member`, then `commit` and
+//!   `barren` (when nothing is finite).
+//! - Others: `agreement` after a failure, `late` (peers that are behind), `meeting` (other lineages), `sponsor`
+//!   (newcomers that follow).
+//! - Kept parts: `handover`, `keeping`, `disk`.
 
 pub(crate) mod agreement;
 pub(crate) mod barren;

@@ -218,16 +218,7 @@ impl Newcomer {
                 }
             }
             Message::NotMember { standing, follows } => {
-                if follows.is_some() || standing.is_some() {
-                    self.hope_at = shared.now;
-                }
-                if let Some(away) = follows.filter(|away| *away < FAR) {
-                    self.heard_of = Some((shared.now, away));
-                }
-                if self.sponsor == Some(from) {
-                    self.note_whole(shared);
-                }
-                return self.on_refused(from, standing, shared);
+                return self.on_not_member(from, standing, follows, shared);
             }
             Message::Status {
                 standing,
@@ -280,6 +271,26 @@ impl Newcomer {
             _ => {}
         }
         Next::Stay
+    }
+
+    /// A peer cannot be followed, but perhaps it follows a member itself.
+    fn on_not_member(
+        &mut self,
+        from: PeerId,
+        standing: Option<Standing>,
+        follows: Option<u8>,
+        shared: &mut Shared,
+    ) -> Next {
+        if follows.is_some() || standing.is_some() {
+            self.hope_at = shared.now;
+        }
+        if let Some(away) = follows.filter(|away| *away < FAR) {
+            self.heard_of = Some((shared.now, away));
+        }
+        if self.sponsor == Some(from) {
+            self.note_whole(shared);
+        }
+        self.on_refused(from, standing, shared)
     }
 
     /// A block of the state has come.

@@ -48,7 +48,7 @@ const SLOW: u32 = 2;
 /// How long the sponsor waits for slow newcomers in all.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The same where no newcomer may slow the run down: about what a trial of it may cost.
+/// The patience in a run that no newcomer may slow down: about the cost of a trial.
 const LITTLE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The part of the sponsor's attempt in work that its followers need.

@@ -4,5 +4,6 @@ pub mod config;
 pub mod initial;
 pub mod parts;
 pub mod room;
+pub(crate) mod settings;
 pub mod shuffle;
 pub mod split;

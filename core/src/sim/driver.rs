@@ -1,7 +1,7 @@
 //! A peer's driver: passes inputs to the peer at the peer's own time, and carries out its outputs. It has no
 //! protocol logic.
 
-use super::check::Duty;
+use super::check::duties::Duty;
 use super::device;
 use super::node::{Doom, Node, Spoil};
 use super::plan::{MOST_PEERS, PeerPlan};

@@ -1,7 +1,8 @@
 //! The conditions on honest peers among liars. They blame each liar whose lie shows, and nobody else. They commit
 //! no statement of an honest peer that it has not made. And their rounds go on.
 
-use super::check::{Duty, stands};
+use super::check::duties::Duty;
+use super::check::stands;
 use super::node::Node;
 use super::world::World;
 use crate::access::signature::{Attempt, Signature, Signed};

@@ -1,10 +1,11 @@
 //! The members of the next round, derived from a record.
 
-use super::{Head, Header, Member, Newcomer, Record};
+use super::Head;
 use crate::access::invitation::Role;
 use crate::access::signature::Signed;
 use crate::base::id::{PeerId, RunId};
 use crate::ledger::cut::SampleRange;
+use crate::ledger::record::{Header, Member, Newcomer, Record};
 use crate::run::config::{MAX_CONTRIBUTORS, MAX_PEERS, Manifest};
 
 impl Head {
