@@ -61,7 +61,7 @@ fn a_member_behind_a_slow_line_costs_less_than_a_tenth() {
     story.pace.insert(DAN, 300.0);
     slow_line(&mut story, DAN, &[ANN, BEN, CAT]);
     come(&mut story, DAN, &[ANN, BEN, CAT]);
-    let with = rate(&mut story, 120);
+    let with = rate(&mut story, 300);
     assert!(
         with > 0.9 * without,
         "{with:.0} samples a second, {without:.0} without it"
