@@ -331,7 +331,11 @@ impl Head {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::invitation::Admission;
     use crate::access::signature::Scheme;
+    use crate::base::id::Contact;
+    use crate::ledger::Trials;
+    use crate::ledger::keeps::Keeper;
     use crate::run::config::Layout;
 
     fn peer(n: u8) -> PeerId {

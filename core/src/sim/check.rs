@@ -7,7 +7,7 @@ use super::kind::Kind;
 use super::ledger::Fate;
 use super::node::Node;
 use super::world::{World, tell};
-use crate::base::id::{Digest, PeerId};
+use crate::base::id::Digest;
 use crate::ledger::decision::Decided;
 use crate::peer::{Change, Commit, Event, Exit, OutcastReason, Peer, Phase, Reason};
 

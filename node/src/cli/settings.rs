@@ -221,11 +221,7 @@ impl Reader<'_> {
                 run.outer_momentum = real(text, |x| (0.0..1.0).contains(&x), "at least 0 and below 1")?;
             }
             "overlap" => {
-                run.overlap = match text {
-                    "on" => Some(true),
-                    "off" => Some(false),
-                    _ => return Err(words()),
-                }
+                run.overlap = Some(on(text).ok_or_else(&words)?);
             }
             "codec" => {
                 let codec = text.parse();
@@ -241,13 +237,7 @@ impl Reader<'_> {
                 run.min_peers = number(text)?;
                 at_most(run.min_peers.get().into(), MAX_PEERS as u64)?;
             }
-            "stand_aside" => {
-                run.stand_aside = match text {
-                    "on" => true,
-                    "off" => false,
-                    _ => return Err(words()),
-                }
-            }
+            "stand_aside" => run.stand_aside = on(text).ok_or_else(&words)?,
             "seed" => run.seed = number(text)?,
             "eval_every" => self.settings.eval_every = number(text)?,
             "checkpoint_every" => self.settings.checkpoint_every = every(text)?,
@@ -452,6 +442,15 @@ fn steps(text: &str) -> Result<Steps, String> {
             at_most(steps.get().into(), LocalSteps::MOST.into())?;
             Ok(Steps::Fixed(steps))
         }
+    }
+}
+
+/// A switch: on or off.
+fn on(text: &str) -> Option<bool> {
+    match text {
+        "on" => Some(true),
+        "off" => Some(false),
+        _ => None,
     }
 }
 

@@ -2,6 +2,9 @@
 //!
 //! It knows nothing of frames, nor of the owner of a link.
 
+mod verdict;
+
+use self::verdict::{Verdict, judge};
 use crate::data::provision::{MAX_OTHERS, Source};
 use crate::data::serve::{Counter, LinkTraffic};
 use crate::net::config::{
@@ -72,29 +75,6 @@ pub(crate) struct Places {
     pub own: Vec<SocketAddr>,
     /// The address of a port mapping that a router has given us.
     pub mapped: Option<SocketAddr>,
-}
-
-/// What the acceptor does with a good hello from a peer that it already has a link with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
-    /// The old link is dead on the other side: take the new connection.
-    Replace,
-    /// Both may have dialled at once: keep the old link if it still answers.
-    Probe,
-    /// The peer was started again, or runs twice. If the old link still answers, it runs twice.
-    Doubt,
-}
-
-/// Decides which. A peer dials only while it has no link with us, so either it has lost the old one, or its dial
-/// crossed ours. The latter is possible only if our dial made the old link and we are the smaller peer: the smaller
-/// one's hello is never kept waiting, the larger one's is. Another instance is
-/// another process, whose predecessor must be gone.
-fn judge(old_dialled_by_us: bool, same_instance: bool, we_are_smaller: bool) -> Verdict {
-    match same_instance {
-        false => Verdict::Doubt,
-        true if old_dialled_by_us && we_are_smaller => Verdict::Probe,
-        true => Verdict::Replace,
-    }
 }
 
 impl Shared {
