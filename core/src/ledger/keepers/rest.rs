@@ -61,6 +61,10 @@ impl Head {
             }
             let speeds = head.speeds(manifest, machines);
             let done = head.next_as_suggested(manifest, &speeds, quiet > 1);
+            // Nothing was computed, so all samples are still to be handed out.
+            (head.samples, head.skipped, head.cursor) = (0, 0, 0);
+            head.holes.clear();
+            head.ahead.clear();
             quiet = if done && head.shifts.under_way.is_none() {
                 quiet + 1
             } else {

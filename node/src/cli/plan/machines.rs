@@ -348,14 +348,18 @@ impl<'a> Plan<'a> {
             .map(|(held, _)| (held.machine + 1).to_string())
             .collect();
         let train = format!("annulus train {}", words.join(" "));
-        let _ = writeln!(text, "  {:<60}on machine {}", train.trim_end(), order[0]);
-        if order.len() > 1 {
-            let join = "annulus join TICKET";
-            let _ = writeln!(
-                text,
-                "  {join:<60}on machine {}, in this order",
-                order[1..].join(", ")
-            );
+        let (train, join) = (train.trim_end(), "annulus join TICKET");
+        let width = train.len().max(join.len());
+        let _ = writeln!(text, "  {train}  on machine {}", order[0]);
+        match &order[1..] {
+            [] => {}
+            [other] => {
+                let _ = writeln!(text, "  {join:<width$}  on machine {other}");
+            }
+            others => {
+                let others = others.join(", ");
+                let _ = writeln!(text, "  {join:<width$}  on machines {others}, in this order");
+            }
         }
         if self.is_split() {
             text.push_str("  Give each --memory. Speeds are known after some rounds, and the model is cut by them then.\n");
