@@ -451,8 +451,8 @@ fn weights_are_with_the_device_before_the_first_microbatch_comes() {
 /// - The only peer that had stepped the model yielded and dropped its parts, while the others went over to its old
 ///   lineage.
 /// - A contributor was left alone while the run waited, never probed the other, and turned newcomers away.
-/// - Of the checker: suspects that a member cannot reach hear nothing; headers are longer if members keep parts; a
-///   peer that was cast out for changed parts still has them; a member that can commit does so by itself; numbers
+/// - Of the checker: suspects that a member cannot reach hear nothing. Headers are longer if members keep parts. A
+///   peer that was cast out for changed parts still has them. A member that can commit does so by itself. Numbers
 ///   of relayed frames took more memory than planned.
 #[test]
 fn worlds_with_spans_that_failed_once_hold() {

@@ -36,7 +36,7 @@ pub(crate) fn end_tests_at_once() {
             unsafe { libc::_exit(code) }
         }
         static ONCE: std::sync::Once = std::sync::Once::new();
-        // SAFETY: `end` lives as long as the process, and needs no argument. What was registered last is run first.
+        // SAFETY: `end` lives as long as the process, and needs no argument. The handler that was registered last runs first.
         ONCE.call_once(|| unsafe {
             on_exit(end, std::ptr::null_mut());
         });

@@ -5,8 +5,8 @@
 //! node binary, with every command of `annulus`.
 //!
 //! Read in this order: [`task`] (what a user implements), [`trainer`] (a model as one flat vector), [`participant`] (the
-//! loop that moves the protocol of `annulus-core`), [`net`] (how peers reach each other), [`data`] (how data reaches who
-//! lacks it); natively also `store` (run directories), `offline` (what is done with them), `web`, `bench` and `cli`.
+//! loop that drives the protocol of `annulus-core`), [`net`] (links between peers), [`data`] (the run's data). Natively
+//! there are also `store` (run folders), `offline` (commands on them), `web`, `bench` and `cli`.
 
 pub mod data;
 pub mod device;

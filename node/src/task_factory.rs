@@ -87,7 +87,7 @@ pub enum Writing {
     Never,
     /// Only if the task was made from the run's data.
     WithData,
-    /// Whatever data the task was made from.
+    /// With any data.
     Always,
 }
 

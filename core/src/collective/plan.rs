@@ -1,4 +1,4 @@
-//! Who adds what to what, and where the results go.
+//! The plan of a sum: which member adds which values, and where the results go.
 //!
 //! In every topology, each chunk has a tree of partial sums that ends at its owner, and a tree of finished pieces
 //! from the owner to all others. Every member adds its own values to its inputs: `((first + second) + ...) + own`
@@ -11,9 +11,9 @@
 //! one-way delays; two links for each member.
 //!
 //! **Direct**: each member sends its values for a chunk straight to the owner, which adds them up in ring order
-//! from `c+1` on and sends the sum straight to all. This is a parameter server spread over all members, as in Jiang
-//! et al., "A Unified Architecture for Accelerating Distributed DNN Training in Heterogeneous GPU/CPU Clusters"
-//! (BytePS, OSDI 2020), section 4, without servers beside the workers. 2 one-way delays; a link between any two. A
+//! from `c+1` on and sends the sum straight to all. This is a parameter server spread over all members, without
+//! servers beside the workers. Source: Jiang et al., "A Unified Architecture for Accelerating Distributed DNN Training in Heterogeneous GPU/CPU Clusters"
+//! (BytePS, OSDI 2020), section 4. It takes 2 one-way delays; a link between any two. A
 //! lossy codec rounds each contribution once and the sum once, where the ring rounds at every hop.
 //!
 //! If members keep parts of the moments, sums pass a chain of keepers before the update is sent to all: see

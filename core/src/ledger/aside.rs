@@ -282,7 +282,7 @@ impl Asides {
                 self.put_aside(&trial, &failed, Some(Cause::Failed), told.round);
             }
             if !lost.is_empty() {
-                // What was measured is of others. Newcomers that are still there are tried once more.
+                // The measured rates are of other members. Newcomers that are still there are tried once more.
                 stand_aside = self.end(&trial, (keeps, Some(Cause::Untried)), told, manifest);
             } else if let Some(passed) = trial.verdict(&self.meter, manifest) {
                 stand_aside = self.end(&trial, (passed || keeps, None), told, manifest);

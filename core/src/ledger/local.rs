@@ -118,7 +118,7 @@ impl LocalRound {
     /// The learning rate of a step, from 0.
     ///
     /// It follows the samples that the run has counted, so neither the number of members nor that of steps changes
-    /// its course. It grows with the square root of the members: the mean of `n` deltas has the noise of a batch
+    /// its course. It grows with the square root of the number of members. The mean of `n` deltas has the noise of a batch
     /// `n` times as large, for which Adam's rate is larger by that factor (Malladi et al. 2022, arXiv 2205.10287,
     /// definition 2).
     fn rate(&self, manifest: &Manifest, step: u32) -> f32 {

@@ -93,7 +93,7 @@ pub struct Row {
     pub bytes: f64,
     /// Multiplications and additions of both passes.
     pub operations: f64,
-    /// What the device could do at best, over what was measured.
+    /// The time that the device needs at best, over the measured time.
     pub share: f64,
 }
 

@@ -21,7 +21,7 @@ pub struct Options {
     pub moments: Moments,
     /// How many members keep each part of them; none: all keep all.
     pub copies: Option<NonZeroU16>,
-    /// Who sends to whom.
+    /// The topology of the exchange.
     pub topology: Topology,
     /// Rounds with a vector of [`SMALL`] elements.
     pub small_rounds: u64,

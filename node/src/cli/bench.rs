@@ -239,7 +239,7 @@ pub struct Kernels {
     /// Where to compute: gpu, gpu:N or cpu.
     #[arg(long, default_value = "gpu")]
     pub device: String,
-    /// Whose sizes: pico, nano, micro, mini, small or gpt2.
+    /// The preset whose sizes are measured: pico, nano, micro, mini, small or gpt2.
     #[arg(long, default_value = "nano", value_parser = preset)]
     pub preset: Preset,
     /// Measurements of each, of which the median counts.

@@ -8,7 +8,7 @@
 //!
 //! Nothing that a peer sends is trusted. The run's manifest has the hash of the listing, which has the files' sizes and
 //! hashes, which prove the nodes, which prove each block before it is stored. Names become file names only if they are
-//! safe everywhere. What has arrived is used only if the task gets the data from it that the manifest names.
+//! safe everywhere. The data is used only if the task reads from it the data that the manifest names.
 //!
 //! It knows no transport, no files and no clock.
 
@@ -188,7 +188,7 @@ pub enum News {
     Waiting,
 }
 
-/// Why the data could not be fetched. What has arrived is kept for the next time.
+/// Why the data could not be fetched. The blocks that have arrived are kept for the next time.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FetchError {
     /// All peers that can be reached keep their data.

@@ -32,7 +32,7 @@ pub(crate) struct LocalPeer {
     pub root: Root,
     /// What let us in.
     pub admission: Admission,
-    /// Who may come in.
+    /// Decides which peers may come in.
     pub gate: Mutex<Gate>,
     pub instance: u64,
     /// Where others can dial us.

@@ -95,7 +95,7 @@ pub trait Link {
     /// Bytes that wait in our queues for `peer`, both lanes; 0 if there is no link.
     fn queued(&self, peer: PeerId) -> usize;
 
-    /// What went over the present link to `peer`, if it is up.
+    /// The traffic on the present link to `peer`, if it is up.
     fn traffic(&self, peer: PeerId) -> Option<Traffic>;
 
     /// Sets who may come in. For peers that can be dialled.
@@ -149,7 +149,7 @@ pub enum LinkEvent {
     },
     /// One whole frame from `peer`; frames of one lane come in the order they were sent.
     Frame {
-        /// Who sent it.
+        /// The sender.
         peer: PeerId,
         /// On which lane.
         lane: Lane,
@@ -158,7 +158,7 @@ pub enum LinkEvent {
     },
     /// A [`Link::dial`] failed.
     DialFailed {
-        /// Who was dialled.
+        /// The peer that was dialled.
         peer: PeerId,
         /// Why it failed.
         reason: DialError,

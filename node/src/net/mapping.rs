@@ -182,7 +182,7 @@ async fn keep(port: NonZeroU16, tell: watch::Sender<Outside>, mut ended: oneshot
     }
 }
 
-/// What a router has granted.
+/// A port that a router has granted.
 enum Lease {
     ByPort(pcp::Port),
     ByUpnp(Box<Upnp>),

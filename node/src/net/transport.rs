@@ -48,7 +48,7 @@ const ALPN_TAB: &[u8] = web_transport_quinn::ALPN.as_bytes();
 /// default) a receiver that is off the processor for a millisecond loses packets; 4 MiB is Linux's usual maximum.
 const SOCKET_BUFFER: usize = 4 << 20;
 
-/// What one peer may send us before it has proved that it belongs to the run.
+/// Bytes that one peer may send us before it has proved that it belongs to the run.
 const WINDOW_BEFORE_HANDSHAKE: u32 = 64 << 10;
 
 /// Window of each lane's stream: 16 MiB are 50 ms at 2.5 Gbit/s, and more than the longest frame.

@@ -127,7 +127,7 @@ impl EventTranslator {
     }
 
     fn round(&mut self, commit: &Commit, peer: &Peer, traffic: Traffic) -> events::Round {
-        // What was computed ahead was so while the round before was exchanged.
+        // Work ahead was done while the round before was exchanged.
         let own = commit
             .record
             .headers
@@ -226,8 +226,7 @@ fn shift(shift: &Shift, head: &Head) -> Event {
     }
 }
 
-/// What has changed, with why in one line.
-/// What is told of a member with which the run is slower: to itself too that it waits.
+/// The events of a member that stands aside. The member itself also learns why it waits.
 fn stands_aside(aside: &Aside, me: &Peer, round: u64) -> Vec<Event> {
     let reason = standing_aside(aside);
     let waits = (aside.peer == me.me()).then(|| Event::Waiting {

@@ -64,7 +64,7 @@ pub trait Host {
     }
 }
 
-/// What the loop has waited for.
+/// The input that ended a wait of the loop.
 enum Turn<H> {
     Host(H),
     Link(Option<LinkEvent>),

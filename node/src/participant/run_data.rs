@@ -78,9 +78,9 @@ pub(crate) fn metadata(
     }
 }
 
-/// Reads a run's data by `read`, which also gives its hash, from the first place that has the right one: where the user
-/// says, or else where data that was fetched is kept and where somebody on this machine had it. No place is one too, if
-/// the task makes its own data.
+/// Reads a run's data by `read`, which also gives its hash, from the first place that has the right data. The user's
+/// path comes first, then the cache of fetched data, then paths that runs on this machine used. Without any place, the task
+/// may make its own data.
 fn find_data<T>(
     manifest: &Manifest,
     given: Option<&Path>,

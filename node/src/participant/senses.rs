@@ -42,7 +42,7 @@ impl Senses {
         }
     }
 
-    /// What a rule needs but this system does not report, in words.
+    /// A condition that a rule needs and this system does not report, in words.
     pub fn missing(&self, when: &When) -> Option<&'static str> {
         if self.file.is_some() {
             return None;

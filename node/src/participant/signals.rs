@@ -97,7 +97,7 @@ fn kinds() -> Vec<SignalKind> {
     let mut kinds = vec![
         SignalKind::interrupt(),
         SignalKind::terminate(),
-        // What a queue is told to send some time before it takes the machine away.
+        // Queues can send this some time before they take the machine away.
         SignalKind::user_defined1(),
     ];
     if !is_ignored(libc::SIGHUP) {

@@ -85,7 +85,7 @@ fn is_folder(path: &Path) -> Result<bool, Error> {
     }
 }
 
-/// What is to be seen to before there are any threads: how much of the machine they may take, and who hears of requests.
+/// Sets limits of cores and memory and listens for requests to end. Call this before there are any threads.
 fn prepared_for(local: &Local) -> Result<Requests, Error> {
     if let Some(cores) = local.cores {
         keep_to_cores(cores.get()).map_err(Error::Cores)?;

@@ -55,7 +55,7 @@ impl Given {
     }
 }
 
-/// What one peer has given to one run since the last update.
+/// The samples and time that one peer has given to one run since the last update.
 #[derive(Clone, Debug)]
 pub struct Tally {
     run: String,
@@ -83,12 +83,12 @@ impl Tally {
         }
     }
 
-    /// What to add to the file, if an update is due.
+    /// The amount to add to the file, if an update is due.
     pub fn due(&mut self) -> Option<Self> {
         (self.since.elapsed() >= ADD_EVERY).then(|| self.take()).flatten()
     }
 
-    /// What to add to the file, if there is anything.
+    /// The amount to add to the file, if any.
     pub fn take(&mut self) -> Option<Self> {
         let next = Self::new(self.run.clone());
         Some(std::mem::replace(self, next)).filter(|tally| tally.samples > 0)

@@ -31,7 +31,7 @@ pub enum Entry {
     },
     /// A committed round.
     Round {
-        /// Who contributed what.
+        /// The record of contributions.
         record: Record,
         /// The state after it.
         digest: Digest,

@@ -1,4 +1,4 @@
-//! What a peer does about lies: it shows contradictions to others, and cuts their authors off.
+//! A peer's answer to lies: it shows contradictions to others, and cuts their authors off.
 
 use super::{Shared, matters};
 use crate::access::signature::Signed;

@@ -14,7 +14,7 @@
 //! A *round* here is a round trip: from the departure of a packet to its acknowledgement.
 //!
 //! Measured on an emulated WAN of 4 hosts in a ring, all sending at once: 100 Mbit/s, 50 ms, queues of 200 kB (a third
-//! of the bandwidth-delay product), start included, two cores shared with other work (load 5 to 9). Mbit/s of frames
+//! of the bandwidth-delay product), start included. Two cores were shared with other work (load 5 to 9). The table gives Mbit/s of frames
 //! that each host received (96 are possible), and packets sent again:
 //!
 //! | controller | no loss | 0.1 % loss | sent again |

@@ -137,7 +137,7 @@ impl NativeHost<'_> {
         tokio::spawn(async move {
             let ours = Right::of_folder(&out).ok().flatten();
             let ours = ours.map_or(former, |right| right.ticket);
-            // Whoever has a ticket from before comes in as well: the next time is soon enough.
+            // Peers with an earlier ticket get in as well, so the next time is soon enough.
             if let Ok(held) = file.hold().await {
                 let _ = held.keep_fresh(&ours);
             }
