@@ -50,7 +50,7 @@ fn assert_replays_from_the_beginning(nodes: &[Node]) {
     let (good, text) = replay(&nodes[3]);
     // Where lines end depends on the round's number.
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(!good && words.contains("what they alone know"), "{text}");
+    assert!(!good && words.contains("what only they know"), "{text}");
 }
 
 /// Most contributions have begun while the sums before them travelled.

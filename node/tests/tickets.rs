@@ -133,7 +133,7 @@ fn a_revoked_ticket_lets_nobody_in_and_puts_out_who_came_by_it() {
     // Only who is above it takes it back.
     assert!(refusal(&["revoke", &third.dir, &one]).contains("above it"));
     let told = say(&["revoke", &first.dir, &second.peer()[..8]]);
-    assert!(told.contains("Revoked"), "{told}");
+    assert!(told.contains("revoked: the run knows"), "{told}");
     assert!(!second.end().success());
     assert!(second.errors().contains("revoked"), "{}", second.errors());
     assert!(refused(&folder, "fourth", &one).contains("revoked"));
