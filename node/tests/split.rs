@@ -107,6 +107,28 @@ fn losses(node: &Node) -> Vec<String> {
     rounds.map(|s| s.event["loss"].to_string()).collect()
 }
 
+/// Asserts that all rounds that two peers committed have equal losses; returns how many there are. Digests differ here, because
+/// members hold different parts. A round that was computed again counts as it was at last.
+fn assert_equal_losses(nodes: &[&Node]) -> usize {
+    let mut all: BTreeMap<u64, String> = BTreeMap::new();
+    let mut shared = 0;
+    for node in nodes {
+        let log = node.log();
+        let rounds = log.iter().filter(|s| s.is("round"));
+        let own: BTreeMap<u64, String> = rounds.map(|s| (s.round(), s.event["loss"].to_string())).collect();
+        for (round, loss) in own {
+            match all.get(&round) {
+                Some(before) => {
+                    assert_eq!(*before, loss, "round {round} of {}", node.name);
+                    shared += 1;
+                }
+                None => drop(all.insert(round, loss)),
+            }
+        }
+    }
+    shared
+}
+
 fn end(nodes: &mut [Node]) {
     for node in nodes {
         assert!(node.end().success(), "{}: {}", node.name, node.errors());
@@ -266,7 +288,7 @@ fn two_spans_by_two_outlive_a_killed_holder_and_wait_for_who_has_what_is_missing
     }
     again.rounds(5);
     let all: Vec<&Node> = nodes.iter().chain([&again]).collect();
-    assert!(assert_equal(&all) > 5);
+    assert!(assert_equal_losses(&all) > 5);
     for node in nodes.iter_mut().chain([&mut again]) {
         assert_gapless(node);
     }
@@ -329,7 +351,7 @@ fn a_fast_holder_goes_to_the_span_whose_holders_are_slow() {
     for node in &mut nodes {
         assert_gapless(node);
     }
-    assert!(assert_equal(&nodes.iter().collect::<Vec<_>>()) > 20);
+    assert!(assert_equal_losses(&nodes.iter().collect::<Vec<_>>()) > 20);
 }
 
 #[test]
@@ -455,7 +477,7 @@ fn a_run_goes_back_to_an_older_checkpoint_when_all_who_held_a_span_were_killed()
     }
     let mut nodes: Vec<Node> = nodes.into_iter().map(|(node, _)| node).chain([again]).collect();
     end(&mut nodes);
-    assert!(assert_equal(&nodes.iter().collect::<Vec<_>>()) > 5);
+    assert!(assert_equal_losses(&nodes.iter().collect::<Vec<_>>()) > 5);
     assert_replays_exactly(&nodes[0]);
 
     // In the end they hold the bits of one process that was never disturbed.

@@ -400,14 +400,13 @@ pub fn digests(node: &Node) -> BTreeMap<u64, String> {
     digests_of(node.log().iter().map(|seen| &seen.event))
 }
 
-/// Digest of each round that a peer committed on the lineage that it is on, by its events. In a split run no two members hold
-/// the same state, so the loss of the round counts. A peer that rejoined may have committed a round twice: the last counts.
+/// Digest of each round that a peer committed on the lineage that it is on, by its events. A peer that rejoined may have
+/// committed a round twice: the last counts.
 pub fn digests_of<'a>(events: impl Iterator<Item = &'a Value>) -> BTreeMap<u64, String> {
     let mut digests = BTreeMap::new();
     for event in events {
         if event["event"] == "round" {
-            let digest = event["digest"].as_str();
-            let digest = digest.map_or_else(|| event["loss"].to_string(), str::to_owned);
+            let digest = event["digest"].as_str().expect("a digest").to_owned();
             digests.insert(event["round"].as_u64().expect("a round"), digest);
         } else if event["event"] == "member" && event["reason"] == OutcastReason::OtherLineage.to_string() {
             // Its earlier rounds left the run's history; its log does not say from which round on.
