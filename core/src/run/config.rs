@@ -463,12 +463,12 @@ mod tests {
         let bytes = manifest.encode();
         assert_eq!(Manifest::decode(&bytes), Ok(manifest.clone()));
         let mut later = bytes.clone();
-        later[MARK.len()] = 9;
+        later[MARK.len()] = 10;
         let error = Manifest::decode(&later).unwrap_err();
-        assert_eq!(error, ManifestError::Version { found: 9 });
+        assert_eq!(error, ManifestError::Version { found: 10 });
         let text = error.to_string();
         assert!(
-            text.contains("version 9") && text.contains("reads version 8"),
+            text.contains("version 10") && text.contains("reads version 9"),
             "{text}"
         );
         // Encoded as before manifests had versions.
