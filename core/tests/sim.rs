@@ -94,8 +94,11 @@ fn worlds_that_failed_once_hold() {
     // After a broken link, pieces of one chunk took two paths, and the last came without its owner's seal: it was
     // taken for a lie.
     let two_ways = [5_000_011_463];
+    // A peer that was the first to commit the round in which it stands aside was taken for one that is out.
+    let aside = [1070];
     for seed in once
         .into_iter()
+        .chain(aside)
         .chain(later)
         .chain(last)
         .chain(slow)

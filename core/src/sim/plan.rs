@@ -30,6 +30,9 @@ const SPLITS: u64 = 0x7370_6c69;
 /// Separates the draw of contributors.
 const GUESTS: u64 = 0x6775_6573_7473;
 
+/// Typical rate of the slowest links.
+const SLOWEST_BYTES_PER_S: f64 = 2e4;
+
 /// Shortest lie: long enough for others to wait in vain.
 pub const LEAST_US: f64 = 300_000.0;
 /// Separates the draws of liars.
@@ -230,7 +233,7 @@ impl Plan {
                 Weather::Mixed => rng.octaves(200.0, 300_000.0),
                 Weather::Haze => rng.octaves(50_000.0, 300_000.0),
             },
-            rate_bytes_per_s: rng.octaves(2e4, 2e7),
+            rate_bytes_per_s: rng.octaves(SLOWEST_BYTES_PER_S, 2e7),
             slow_line: 1.0,
             idle_us: rng.between(3_000_000, 10_000_000),
             // Without faults, a device's times stay within a factor of two, as its members expect.

@@ -1,7 +1,7 @@
 //! Draws the manifest of a world. Each choice is drawn separately, so that the other worlds stay what they were.
 
 use super::super::rng::Rng;
-use super::Plan;
+use super::{Plan, SLOWEST_BYTES_PER_S};
 use crate::base::random::mix;
 use crate::numeric::codec::Codec;
 use crate::numeric::optim::{LocalSteps, Moments, Optimizer};
@@ -128,7 +128,9 @@ pub(super) fn draw_aside(rng: &mut Rng, plan: &mut Plan) {
     if plan.manifest.tries_newcomers() && plan.faults.is_empty() {
         let target = plan.manifest.target.get() * rng.between(2, 6);
         plan.manifest.target = NonZeroU64::new(target).expect("no less than before");
-        plan.slow_line = [1.0, 1.0, 4.0, 20.0, 100.0][rng.index(5)];
+        // No slower than the slowest line elsewhere: behind such a one a peer is taken for silent.
+        let most = (plan.rate_bytes_per_s / SLOWEST_BYTES_PER_S).max(1.0);
+        plan.slow_line = most.min([1.0, 1.0, 4.0, 20.0, 100.0][rng.index(5)]);
     }
 }
 
