@@ -114,7 +114,9 @@ fn assert_equal_losses(nodes: &[&Node]) -> usize {
     let mut shared = 0;
     for node in nodes {
         let log = node.log();
-        let rounds = log.iter().filter(|s| s.is("round"));
+        let rounds = log
+            .iter()
+            .filter(|s| s.is("round") && s.event["loss"].is_number());
         let own: BTreeMap<u64, String> = rounds.map(|s| (s.round(), s.event["loss"].to_string())).collect();
         for (round, loss) in own {
             match all.get(&round) {

@@ -157,7 +157,6 @@ impl Stepping {
 
     /// A step between two exchanges.
     fn local(&mut self, number: u64, samples: &[u64]) -> Result<f32, TaskError> {
-        read_sync(self.worker.fit(samples))?;
         self.worker.accumulate(samples)?;
         let stepper = self.worker.stepper(&self.optimizer);
         let stepper = stepper.ok_or("the device takes no steps itself")?;

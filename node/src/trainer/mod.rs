@@ -4,7 +4,6 @@
 //! a round needs. [`span`] computes some steps of a model, for models that are too large for one machine.
 
 mod backward;
-mod fitting;
 mod layout;
 mod on_cpu;
 mod on_device;
@@ -68,8 +67,6 @@ pub struct Trainer<T: Task> {
     /// Batches that are computed in parallel: one per core on a CPU.
     threads: usize,
     options: TrainerOptions,
-    /// Most samples at once that have fitted the device.
-    fits: usize,
     layout: Layout,
     /// Where each parameter lies in a vector on a GPU.
     on_device: Arc<SplitLayout>,
@@ -144,7 +141,6 @@ impl<T: Task> Trainer<T> {
                 DeviceKind::Gpu | DeviceKind::SoftwareGpu => 1,
             },
             options,
-            fits: 0,
             layout,
             model,
             params: None,
@@ -264,10 +260,6 @@ impl<T: Task> Worker for Trainer<T> {
         self.options.micro_batch = samples;
         // With another size the parts would differ.
         self.ahead = None;
-    }
-
-    fn fit<'a>(&'a mut self, samples: &'a [u64]) -> Pending<'a, ()> {
-        Box::pin(self.fit_device(samples))
     }
 
     fn prefetch(&mut self, samples: &[u64]) {

@@ -107,15 +107,6 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Finds out how many samples of the largest step the device can process at once.
-    async fn fit(&self, worker: &mut dyn Worker) -> Result<(), WorkerError> {
-        let largest = self.steps.iter().max_by_key(|(_, samples)| samples.len());
-        match largest {
-            Some((_, largest)) => worker.fit(&self.samples[largest.clone()]).await,
-            None => Ok(()),
-        }
-    }
-
     /// Sums the gradients of a step on the device, while the samples of the next step are read.
     fn accumulate(&self, worker: &mut dyn Worker, index: usize) -> Result<(), WorkerError> {
         worker.accumulate(&self.samples[self.steps[index].1.clone()])?;
@@ -139,7 +130,6 @@ impl Walk<'_> {
             buffer.clear();
             buffer.extend_from_slice(&now);
             worker.load(buffer)?;
-            self.fit(worker).await?;
             self.accumulate(worker, index)?;
             let made = worker.take().await?;
             let sum = (&made.gradient[..], made.samples);
@@ -158,7 +148,6 @@ impl Walk<'_> {
         start: Vec<f32>,
     ) -> Result<(Vec<f32>, f32), WorkerError> {
         worker.load(start)?;
-        self.fit(worker).await?;
         if self.round.fresh {
             stepper(worker, self.manifest).begin_anew();
         }

@@ -50,10 +50,6 @@ impl Worker for Slowed {
         self.worker.work_on_at_most(samples);
     }
 
-    fn fit<'a>(&'a mut self, samples: &'a [u64]) -> Pending<'a, ()> {
-        self.worker.fit(samples)
-    }
-
     fn prefetch(&mut self, samples: &[u64]) {
         self.worker.prefetch(samples);
     }

@@ -8,7 +8,7 @@ use annulus_shaders::optim::{LocalOptimizer, Rule, Step, Totals};
 use annulus_shaders::split::SplitVector;
 
 use super::on_device::read_total;
-use super::read::{as_floats, read_both, scalar_of};
+use super::read::{as_floats, read, read_scalar};
 use super::worker::{LocalStep, Pending, Stepper, WorkerError};
 use super::{Sum, Trainer};
 use crate::task::Task;
@@ -60,8 +60,8 @@ impl<T: Task> Trainer<T> {
     /// Returns the sum of the losses, or an error if it or the gradient is not finite.
     async fn finite_loss(&self, total: &SplitVector, totals: &Totals) -> Result<f32, WorkerError> {
         let loss = total.view(self.layout.tensors.len(), [1]);
-        let [totals, loss] = read_both(totals.tensor(), loss).await?;
-        let loss = scalar_of(&loss)?;
+        let totals = read(totals.tensor()).await?;
+        let loss = read_scalar(loss).await?;
         if !loss.is_finite() {
             return Err(WorkerError::LossNotFinite);
         }

@@ -32,8 +32,6 @@ struct Curve {
 struct Points {
     dropout: f64,
     fault: Fault,
-    /// How often an intermediate result is repeated per sample, if not once.
-    repeated: usize,
 }
 
 #[derive(Debug, Default, PartialEq)]
@@ -92,10 +90,7 @@ impl Task for Points {
         let hidden = model.dropout.forward(tanh(model.first.forward(x.clone())));
         let error = model.second.forward(hidden) - x.powi_scalar(3);
         match self.fault {
-            Fault::None | Fault::NoBatch => {
-                let copies = error.repeat_dim(1, self.repeated.max(1));
-                copies.powi_scalar(2).mean()
-            }
+            Fault::None | Fault::NoBatch => error.powi_scalar(2).mean(),
             Fault::LossPerSample => error.flatten(0, 1),
             Fault::Detached => error.detach().mean(),
             // Zero with a slope that no number is large enough for.
@@ -509,43 +504,6 @@ fn a_gpu_agrees_with_the_cpu() {
         let found = on_gpu.score(params).unwrap().unwrap();
         assert!((expected.loss - found.loss).abs() < 1e-4);
         assert_eq!(expected.accuracy, found.accuracy);
-    }
-}
-
-#[test]
-fn a_share_too_large_for_a_gpu_is_cut_until_it_fits() {
-    let Some(gpu) = gpu() else { return };
-    let largest = split::largest(&gpu.device).unwrap();
-    if largest > 64 << 20 {
-        println!("skipped: a binding of this adapter holds {largest} numbers, too many for a test");
-        return;
-    }
-    // Half of the samples fit, but not all of them.
-    let trainer = |repeated| {
-        let task = Points {
-            repeated,
-            ..Points::default()
-        };
-        Trainer::new(Arc::new(task), &gpu, TrainerOptions::default()).unwrap()
-    };
-    let (mut small, mut large) = (trainer(1), trainer(largest / 24));
-    let manifest = stepped("adam", small.layout());
-    let steps = LocalRound::whole(cut(&manifest), true);
-    for local in [None, Some(steps)] {
-        let contribute = |trainer: &mut Trainer<Points>| {
-            let share = Share {
-                samples: (0..32).collect(),
-                params: trainer.init(),
-                local,
-            };
-            read_sync(Contributor::new(&manifest).contribute(trainer, share)).unwrap()
-        };
-        let (expected, found) = (contribute(&mut small), contribute(&mut large));
-        assert_close(&expected.gradient, &found.gradient, 1e-4);
-        assert_eq!((found.samples, small.fits), (32, 32));
-        assert_eq!((large.fits, large.options.micro_batch), (16, 16));
-        // The next one tries for itself.
-        large = trainer(largest / 24);
     }
 }
 

@@ -38,17 +38,6 @@ pub trait Worker: Send {
     /// Limits the samples that the device processes at once from now on; 0 means no limit.
     fn work_on_at_most(&mut self, samples: usize);
 
-    /// Finds out how many of these samples the device can process at once with the loaded parameters, and makes
-    /// that the limit from now on. The sum stays as it is.
-    ///
-    /// # Errors
-    ///
-    /// If not even one sample fits, or the device fails.
-    fn fit<'a>(&'a mut self, samples: &'a [u64]) -> Pending<'a, ()> {
-        let _ = samples;
-        Box::pin(std::future::ready(Ok(())))
-    }
-
     /// Starts to read and prepare the samples that will be summed next. Calling it is optional, and it promises
     /// nothing.
     fn prefetch(&mut self, samples: &[u64]);
@@ -110,7 +99,6 @@ pub trait Worker: Send {
         Box::pin(async move {
             self.prefetch(samples);
             self.load(params)?;
-            self.fit(samples).await?;
             self.accumulate(samples)?;
             self.take().await
         })
