@@ -267,6 +267,8 @@ fn who_goes_on_alone_after_it_has_followed_others_says_from_where() {
     story.gather(2, 100 * MILLI);
     story.run(8 * SECOND);
     story.cut(ANN, BEN);
+    // Apart from each other, Ann counts more samples.
+    story.compute_us.insert(BEN, SECOND);
     story.run(20 * SECOND);
     // Ben meets Ann again and follows her, but is not admitted before she is gone.
     story.liar = Some((BEN, |_, _, message| {
