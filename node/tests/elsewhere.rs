@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 const NAMES: [&str; 4] = ["first", "second", "third", "fourth"];
 
-const FOUND: [&str; 8] = [
+const FOUND: [&str; 9] = [
     "train",
     "--task",
     "digits",
@@ -20,6 +20,8 @@ const FOUND: [&str; 8] = [
     "train=500",
     "test=100",
     "rounds=1000000",
+    // One machine alone trains so small a model faster than three, and these take part all the same.
+    "stand_aside=off",
 ];
 
 /// How soon all have to be one ring again.
