@@ -1,0 +1,63 @@
+"""Train a PyTorch model on all the machines you have, together.
+
+```python
+import annulus
+
+run = annulus.train(model, dataset, loss="cross_entropy", rounds=2000, listen=4433)   # prints a ticket
+run.load_into(model)                                                                  # waits for the end
+```
+
+On any other machine, without torch and without the samples:
+
+```python
+annulus.join("annulus2...")
+```
+
+| name | purpose |
+|---|---|
+| `train` | exports a model, checks its gradient, and starts a run |
+| `join` | computes for a run |
+| `export` | writes a model and its samples as a folder that `annulus train --task graph` trains |
+| `check` | compares the gradient on this machine's devices with PyTorch's |
+| `Run` | a peer: its ticket, its progress, its end, the trained model |
+
+`join` needs the standard library only, `check` NumPy and safetensors, `export` and `train` torch too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .errors import AnnulusError, CheckError, ExportError, ProgramError
+from .run import Run, join
+from .version import VERSION as __version__
+
+if TYPE_CHECKING:
+    from .checking import Measurement, check
+    from .exporter import export
+    from .training import train
+
+__all__ = [
+    "AnnulusError",
+    "CheckError",
+    "ExportError",
+    "Measurement",
+    "ProgramError",
+    "Run",
+    "__version__",
+    "check",
+    "export",
+    "join",
+    "train",
+]
+
+#: Where the names are that need NumPy or torch.
+_LATER = {"Measurement": "checking", "check": "checking", "export": "exporter", "train": "training"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f".{_LATER[name]}", __name__), name)

@@ -1,0 +1,407 @@
+"""Turns PyTorch's training graph into ONNX operations, one ATen operation after the other.
+
+`torch.export` records a forward pass in training mode as a graph of ATen operations. This module walks over it. The rules
+in the modules for arithmetic, layout, layers and losses say which ONNX operations replace each of them.
+
+Two kinds of values need care:
+
+- *Learned* values depend on trained parameters. A gradient flows through them, so nothing may cut it off.
+- *Static* values depend on nothing but constants, such as positions and masks. They are also computed here, with PyTorch.
+  Where no rule exists, or where a part of a tensor is written in place, the graph gets the result as a constant.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import fx
+
+from .graph import Graph
+
+#: What a value is called in the graph; a list if an operation returns several.
+Name = str | list[Any] | None
+Rule = Callable[["Lowering", "Call"], Name]
+
+
+class Rules(dict[str, Rule]):
+    """Rules by the name of an ATen operation, without overload and the trailing underscore of in-place variants."""
+
+    def __call__(self, *names: str) -> Callable[[Rule], Rule]:
+        """Registers a function as the rule for some operations."""
+
+        def register(function: Rule) -> Rule:
+            self.update(dict.fromkeys(names, function))
+            return function
+
+        return register
+
+
+#: Largest static value that a graph holds as a constant, in elements. A guess: 4 MB of float32.
+MAX_CONSTANT = 1 << 20
+
+#: Operations whose result shares memory with their first argument.
+VIEWS = frozenset(
+    "alias detach expand flatten movedim permute select slice split split_with_sizes chunk squeeze swapaxes t transpose "
+    "unbind unflatten unsqueeze view view_as".split()
+)
+
+#: Operations that only check something, or that say how PyTorch computes.
+SKIPPED = frozenset(
+    "_assert_async _assert_scalar _assert_tensor_metadata sym_constrain_range sym_constrain_range_for_size".split()
+)
+
+#: Operations that read nothing of a tensor but its shape and type.
+FILLING = {"new_zeros": 0, "zeros_like": 0, "new_ones": 1, "ones_like": 1, "new_full": None, "full_like": None}
+
+#: Beyond the end of every axis.
+END = 2**62
+
+#: Operations whose result is drawn or undefined.
+RANDOM = frozenset("bernoulli dropout empty empty_like feature_dropout new_empty normal rand rand_like randn uniform".split())
+
+
+class Unsupported(Exception):
+    """An operation, or one of its arguments, cannot be expressed. The text says which and why."""
+
+
+class Call:
+    """One ATen operation with its arguments by the names of PyTorch's schema."""
+
+    def __init__(self, node: fx.Node) -> None:
+        self.node = node
+        target = node.target
+        is_aten = isinstance(target, torch._ops.OpOverload)
+        # Arithmetic on sizes has Python's own operators.
+        name = str(target).removeprefix("aten.").split(".")[0] if is_aten else f"sym_{target.__name__}"
+        self.in_place = name.endswith("_") and not name.startswith("__")
+        self.name = name.rstrip("_") if self.in_place else name
+        self._arguments: dict[str, Any] = {}
+        if is_aten:
+            for at, argument in enumerate(target._schema.arguments):
+                default = argument.default_value if argument.has_default_value() else None
+                given = node.args[at] if at < len(node.args) else node.kwargs.get(argument.name, default)
+                self._arguments[argument.name] = given
+
+    def __getitem__(self, name: str) -> Any:
+        return self._arguments[name]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """An argument that not all overloads have."""
+        return self._arguments.get(name, default)
+
+    @property
+    def result(self) -> Any:
+        """The shape and type of the result, as a fake tensor."""
+        return self.node.meta["val"]
+
+
+def fake(value: Any) -> Any:
+    """The shape and type of an argument; numbers stay as they are."""
+    return value.meta["val"] if isinstance(value, fx.Node) else value
+
+
+def element(dtype: torch.dtype) -> type:
+    """The graph's type for a PyTorch type. It has three: float32, int64 and bool."""
+    if dtype.is_floating_point:
+        return np.float32
+    return np.bool_ if dtype == torch.bool else np.int64
+
+
+def element_of(value: Any) -> type:
+    """The graph's type of a tensor or a number."""
+    value = fake(value)
+    if isinstance(value, torch.Tensor):
+        return element(value.dtype)
+    if isinstance(value, bool):
+        return np.bool_
+    return np.float32 if isinstance(value, float) else np.int64
+
+
+class Lowering:
+    """A walk over one exported graph."""
+
+    def __init__(self, rules: Mapping[str, Rule]) -> None:
+        self.rules = rules
+        self.graph = Graph()
+        #: New values of buffers that training changes: the buffer's name, and the value's name.
+        self.updates: dict[str, str] = {}
+        #: Unsupported operations with the reason, and the modules that use them.
+        self.problems: dict[str, set[str]] = {}
+        self._names: dict[fx.Node, Name] = {}
+        self._static: dict[fx.Node, Any] = {}
+        self._learned: set[fx.Node] = set()
+        self._path: str = ""
+
+    def bind(self, node: fx.Node, name: str, *, learned: bool, static: torch.Tensor | None = None) -> None:
+        """Names an input of the graph. `static`: its value, if it never changes."""
+        self._names[node] = name
+        if learned:
+            self._learned.add(node)
+        if static is not None:
+            # In-place operations must not reach the model's own buffer.
+            self._static[node] = static.detach().clone()
+
+    def run(self, graph: fx.Graph, root: torch.nn.Module) -> list[Name]:
+        """Adds all operations; the names of the outputs. Inputs must be bound."""
+        outputs: list[Name] = []
+        for node in graph.nodes:
+            path = _module_path(node)
+            self._path = self._path if path is None else path
+            self.graph.path = self._path
+            if node.op == "output":
+                outputs = [self.read(value) for value in node.args[0] if value is not None]
+            elif node.op == "get_attr":
+                value = getattr(root, node.target)
+                if isinstance(value, torch.Tensor):
+                    self._static[node] = value.detach().clone()
+            elif node.op == "call_function":
+                self._call(node, root)
+        return outputs
+
+    # For rules: reading arguments.
+
+    def read(self, value: Any) -> Any:
+        """The name of an argument: a tensor, a number, or nothing."""
+        if value is None:
+            return None
+        if not isinstance(value, fx.Node):
+            return self.graph.constant(value)
+        if value in self._names:
+            name = self._names[value]
+            if isinstance(name, Missing) and name:
+                raise Unsupported(name)
+            return name
+        constant = self._static[value]
+        if not isinstance(constant, torch.Tensor):
+            return self.graph.constant(constant)
+        if constant.numel() > MAX_CONSTANT:
+            raise Unsupported(f"a constant of {constant.numel()} elements")
+        kept = constant.to(torch.float32) if constant.is_floating_point() else constant
+        self._names[value] = self.graph.constant(kept.cpu().numpy(), element(constant.dtype))
+        return self._names[value]
+
+    def read_as(self, value: Any, wanted: type) -> str:
+        """The name of an argument, converted to one of the graph's types."""
+        if not isinstance(value, fx.Node):
+            return self.graph.constant(value, wanted)
+        name = self.read(value)
+        return name if element_of(value) == wanted else self.cast(name, wanted)
+
+    def cast(self, name: str, wanted: type) -> str:
+        """Converts a value to one of the graph's types."""
+        numbers = {np.float32: 1, np.int64: 7, np.bool_: 9}
+        return self.graph.add("Cast", [name], to=numbers[wanted])
+
+    def dims(self, sizes: Iterable[Any]) -> str:
+        """A shape as a tensor, of numbers and of sizes that follow from the batch."""
+        sizes = list(sizes)
+        if all(isinstance(size, int) for size in sizes):
+            return self.graph.constant(sizes, np.int64)
+        parts = [self.vector(size) for size in sizes]
+        return self.graph.add("Concat", parts, axis=0)
+
+    def vector(self, number: Any) -> str:
+        """A number as a tensor with one element."""
+        if isinstance(number, int):
+            return self.graph.constant([number], np.int64)
+        return self.graph.add("Reshape", [self.read(number), self.graph.constant([1], np.int64)])
+
+    def size(self, tensor: str, axis: int) -> str:
+        """The length of an axis, as a tensor with one element."""
+        return self.graph.add("Shape", [tensor], start=axis, end=axis + 1)
+
+    def sliced(self, value: str, axis: int, start: Any, end: Any, step: int = 1) -> str:
+        """A range of an axis."""
+        places = [self.vector(number) for number in (start, end, axis, step)]
+        return self.graph.add("Slice", [value, *places])
+
+    def sizes_like(self, name: str, sizes: Iterable[Any]) -> str:
+        """A shape as a tensor, where the first axis of a value stands for the size of the batch."""
+        parts = [self.graph.constant([size], np.int64) if isinstance(size, int) else self.size(name, 0) for size in sizes]
+        return parts[0] if len(parts) == 1 else self.graph.add("Concat", parts, axis=0)
+
+    def static(self, value: Any) -> Any:
+        """The value of a static argument; None if it is not static."""
+        return self._static.get(value) if isinstance(value, fx.Node) else value
+
+    def is_learned(self, value: Any) -> bool:
+        """Whether a gradient flows through this value."""
+        return value in self._learned
+
+    # One operation.
+
+    def _call(self, node: fx.Node, root: torch.nn.Module) -> None:
+        if node.target is operator.getitem:
+            self._item(node)
+            return
+        if isinstance(node.target, torch._ops.HigherOrderOperator):
+            self._region(node, root)
+            return
+        call = Call(node)
+        if call.name in SKIPPED or call.name.startswith("_assert"):
+            return
+        inputs = list(node.all_input_nodes)
+        learned = any(value in self._learned for value in inputs)
+        if learned and _has_gradient(node):
+            self._learned.add(node)
+        static = self._compute(call, inputs)
+        changed = node.args[0] if call.in_place and isinstance(node.args[0], fx.Node) else None
+        if changed is not None and changed.op == "placeholder" and not node.users and len(changed.users) == 1:
+            # A counter of steps, which nothing reads.
+            return
+        if static and changed is not None:
+            # The tensor and all that share its memory are read anew.
+            return
+        try:
+            name = self._apply(call)
+            if changed is not None:
+                self._write(changed, name, node, learned)
+        except Unsupported as problem:
+            if static:
+                return
+            self._report(f"aten.{call.name}", problem)
+            name = self._placeholder(node)
+        self._names[node] = name
+
+    def _apply(self, call: Call) -> Name:
+        if call.name not in self.rules:
+            raise Unsupported("")
+        if call.name == "detach" and self.is_learned(call["self"]):
+            raise Unsupported("cuts a gradient off")
+        return self.rules[call.name](self, call)
+
+    def _compute(self, call: Call, inputs: list[fx.Node]) -> bool:
+        """Computes a static value with PyTorch; whether that was possible."""
+        node = call.node
+        if call.name in FILLING and all(isinstance(size, int) for size in call.result.shape):
+            fill = FILLING[call.name] if FILLING[call.name] is not None else call["fill_value"]
+            if not isinstance(fill, fx.Node):
+                self._static[node] = torch.full(call.result.shape, fill, dtype=call.result.dtype)
+                return True
+        known = all(value in self._static for value in inputs)
+        if not known or call.name in RANDOM or not isinstance(node.target, (torch._ops.OpOverload)):
+            return False
+        args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda value: self._static[value])
+        with torch.no_grad():
+            self._static[node] = node.target(*args, **kwargs)
+        changed = self._static[node]
+        if call.in_place and isinstance(changed, torch.Tensor):
+            storage = changed.untyped_storage().data_ptr()
+            for other, value in self._static.items():
+                if isinstance(value, torch.Tensor) and value.untyped_storage().data_ptr() == storage:
+                    self._names.pop(other, None)
+        return True
+
+    def _write(self, changed: fx.Node, name: Any, by: fx.Node, learned: bool) -> None:
+        """An in-place operation has given a tensor a new value. If the tensor is a part of another, so has that."""
+        while True:
+            if changed.op == "placeholder":
+                raise Unsupported(f"changes the buffer `{self._names[changed]}`")
+            self._names[changed] = name
+            self._static.pop(changed, None)
+            if learned:
+                self._learned.add(changed)
+            if not _is_view(changed):
+                return
+            source, call = changed.args[0], Call(changed)
+            others = [user for user in source.users if user is not changed and user < by and _is_view(user)]
+            if any(by < reader for other in others for reader in other.users):
+                raise Unsupported("writes a tensor in place of which another part is read later")
+            if any(by < reader for reader in source.users) or _is_view(source):
+                name = self._with_part(call, self.read(source), name)
+                changed = source
+            else:
+                return
+
+    def _with_part(self, view: Call, whole: str, part: str) -> str:
+        """A tensor of which one range of an axis is replaced."""
+        if view.name not in ("slice", "select") or view.get("step", 1) != 1:
+            raise Unsupported("writes a part of a tensor in place")
+        axis = view["dim"] % fake(view["self"]).dim()
+        if view.name == "select":
+            start = view["index"]
+            end = start + 1 or END
+            part = self.graph.add("Unsqueeze", [part, self.vector(axis)])
+        else:
+            start, end = (0 if view["start"] is None else view["start"]), (END if view["end"] is None else view["end"])
+        if not isinstance(start, int) or not isinstance(end, int):
+            raise Unsupported("writes a range that follows from the batch")
+        parts = [] if start == 0 else [self.sliced(whole, axis, 0, start)]
+        parts += [part] if end >= END else [part, self.sliced(whole, axis, end, END)]
+        return self.graph.add("Concat", parts, axis=axis) if len(parts) > 1 else part
+
+    def _item(self, node: fx.Node) -> None:
+        source, at = node.args
+        if source in self._learned and _has_gradient(node):
+            self._learned.add(node)
+        if source in self._static:
+            self._static[node] = self._static[source][at]
+        names = self._names.get(source)
+        if names is not None:
+            self._names[node] = names[at]
+
+    def _region(self, node: fx.Node, root: torch.nn.Module) -> None:
+        """A region with gradients off, or with another precision: its operations, in place."""
+        kind = str(node.target)
+        at = next((i for i, value in enumerate(node.args) if _is_graph(value, root)), None)
+        if at is None or kind not in ("wrap_with_set_grad_enabled", "wrap_with_autocast"):
+            self._report(kind, Unsupported(""))
+            self._names[node] = self._placeholder(node)
+            return
+        inner = getattr(root, node.args[at].target)
+        values = node.args[at + 1 :]
+        for placeholder, value in zip((n for n in inner.graph.nodes if n.op == "placeholder"), values, strict=False):
+            if value in self._names:
+                self._names[placeholder] = self._names[value]
+            if value in self._static:
+                self._static[placeholder] = self._static[value]
+            if value in self._learned:
+                self._learned.add(placeholder)
+        outputs = self.run(inner.graph, inner)
+        results = next(n for n in reversed(inner.graph.nodes) if n.op == "output").args[0]
+        learned = [result in self._learned for result in results]
+        if kind == "wrap_with_set_grad_enabled" and not node.args[0] and any(learned):
+            self._report("torch.no_grad()", Unsupported("cuts a gradient off"))
+        if any(learned):
+            self._learned.add(node)
+        self._names[node] = outputs
+
+    def _placeholder(self, node: fx.Node) -> Name:
+        """Stands for what could not be expressed, so that the walk finds all further problems."""
+        value = node.meta.get("val")
+        return [Missing() for _ in value] if isinstance(value, (list, tuple)) else Missing()
+
+    def _report(self, name: str, problem: Unsupported) -> None:
+        reason = f"{name} ({problem})" if str(problem) else name
+        self.problems.setdefault(reason, set()).add(self._path or "the model itself")
+
+
+class Missing(str):
+    """The name of a value that could not be expressed: the reason, or nothing if it is reported already."""
+
+
+def _has_gradient(node: fx.Node) -> bool:
+    value = node.meta.get("val")
+    values = value if isinstance(value, (list, tuple)) else [value]
+    return any(isinstance(v, torch.Tensor) and v.dtype.is_floating_point for v in values)
+
+
+def _is_view(node: fx.Node) -> bool:
+    if node.op != "call_function" or not node.args or not isinstance(node.args[0], fx.Node):
+        return False
+    return node.target is operator.getitem or Call(node).name in VIEWS
+
+
+def _is_graph(value: Any, root: torch.nn.Module) -> bool:
+    return isinstance(value, fx.Node) and value.op == "get_attr" and isinstance(getattr(root, value.target), fx.GraphModule)
+
+
+def _module_path(node: fx.Node) -> str | None:
+    """The innermost module that an operation belongs to, as in the model's `named_modules()`."""
+    stack = node.meta.get("nn_module_stack") or {}
+    paths = [entry[0] for entry in stack.values() if not entry[0].startswith("_empty_nn_module_stack")]
+    return paths[-1].removeprefix("model").removeprefix(".") if paths else None

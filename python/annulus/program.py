@@ -1,0 +1,56 @@
+"""Finds and runs the program `annulus`, which the wheel brings along."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sysconfig
+from collections.abc import Sequence
+from pathlib import Path
+
+from .errors import ProgramError
+
+#: Names a program to use in place of the wheel's.
+VARIABLE = "ANNULUS_PROGRAM"
+
+
+def find(folders: Sequence[str] | None = None) -> str:
+    """The program's path: what the variable names, else the one installed with this package, else the one on the PATH.
+
+    `folders`: where this package's programs are installed, if not where Python says.
+    """
+    named = os.environ.get(VARIABLE)
+    if named:
+        return named
+    if folders is None:
+        schemes = (sysconfig.get_default_scheme(), sysconfig.get_preferred_scheme("user"))
+        folders = [sysconfig.get_path("scripts", scheme) for scheme in schemes]
+    program = shutil.which("annulus", path=os.pathsep.join(folders)) or shutil.which("annulus")
+    if program is None:
+        raise ProgramError(f"the program annulus is not installed: install the wheel, or set {VARIABLE} to its path")
+    return program
+
+
+def call(arguments: Sequence[str | os.PathLike[str]]) -> str:
+    """Runs the program to its end; what it prints.
+
+    Raises:
+        ProgramError: it failed. The text is what it said.
+    """
+    command = [find(), *map(os.fspath, arguments)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+    except OSError as error:
+        raise ProgramError(f"cannot run {command[0]}: {error}") from error
+    if done.returncode != 0:
+        raise ProgramError(done.stderr.strip() or f"annulus {arguments[0]} ended with code {done.returncode}")
+    return done.stdout
+
+
+def peer_command(verb: str, *, device: str, listen: str | int, out: str | Path | None, options: Sequence[str]) -> list[str]:
+    """The beginning of a command for a peer that this package watches."""
+    command = [verb, "--log-format", "json", "--log-tickets", "--device", device, "--listen", str(listen)]
+    if out is not None:
+        command += ["--out", os.fspath(out)]
+    return [*command, *options]

@@ -1,0 +1,119 @@
+"""The loss and the gradient as PyTorch computes them, with dropout off, in any precision.
+
+The graph of `torch.export` runs as it is, so this is the user's model and not our reading of it.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import fx
+
+from .arithmetic import keep_probability
+from .lowering import Call
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a pass over some samples gives."""
+
+    loss: float
+    logits: np.ndarray | None
+    #: By the names of trained parameters.
+    gradient: dict[str, np.ndarray]
+
+    def distance(self, other: Result) -> float:
+        """How far another gradient is from this one: the L2 norm of the difference, relative to this gradient's."""
+
+        def squares(arrays):
+            return sum(float(np.sum(np.square(array, dtype=np.float64))) for array in arrays)
+
+        difference = squares(other.gradient[name] - own for name, own in self.gradient.items())
+        size = squares(self.gradient.values())
+        return float(np.sqrt(difference / size)) if size > 0 else float(np.sqrt(difference))
+
+
+def compute(
+    program: torch.export.ExportedProgram, trained: Mapping[str, str], inputs: Sequence[np.ndarray], dtype: torch.dtype
+) -> Result:
+    """Runs an exported program forward and backward. `trained`: the parameters that are trained, by
+    the program's names, with the names in the result."""
+    module = copy.deepcopy(program.graph_module)
+    _without_dropout(module, dtype)
+    signature, state = program.graph_signature, {**program.state_dict, **program.constants}
+    given = iter(inputs)
+    leaves: dict[str, torch.Tensor] = {}
+    arguments: list[Any] = []
+    for node in module.graph.nodes:
+        if node.op != "placeholder":
+            continue
+        name = (
+            signature.inputs_to_parameters.get(node.name)
+            or signature.inputs_to_buffers.get(node.name)
+            or signature.inputs_to_lifted_tensor_constants.get(node.name)
+        )
+        value = torch.from_numpy(next(given)) if name is None else state[name].detach()
+        value = value.to(dtype) if value.is_floating_point() else value
+        if name in trained:
+            # Tied parameters have one name, and are one leaf.
+            value = leaves.setdefault(trained[name], value.clone().requires_grad_())
+        elif name is not None:
+            value = value.clone()
+        arguments.append(value)
+    loss, logits = [*fx.Interpreter(module).run(*arguments), None][:2]
+    gradients = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
+    dense = [torch.zeros_like(leaf) if g is None else g for leaf, g in zip(leaves.values(), gradients, strict=False)]
+    return Result(
+        loss.item(),
+        None if logits is None else logits.detach().numpy(),
+        {name: g.numpy() for name, g in zip(leaves, dense, strict=False)},
+    )
+
+
+def _without_dropout(module: fx.GraphModule, dtype: torch.dtype) -> None:
+    """Switches off all that is random, and computes in another type where the graph says float32."""
+    graph = module.graph
+    for node in list(graph.nodes):
+        if node.op == "get_attr":
+            inner = getattr(module, node.target)
+            if isinstance(inner, fx.GraphModule):
+                _without_dropout(inner, dtype)
+        if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
+            continue
+        call = Call(node)
+        if call.name.startswith("_assert"):
+            graph.erase_node(node)
+            continue
+        keep = keep_probability(node)
+        off = {"dropout": {"train": False}, "feature_dropout": {"train": False}, "lstm": {"dropout": 0.0}}
+        off |= {"gru": off["lstm"], "scaled_dot_product_attention": {"dropout_p": 0.0}}
+        if keep is not None:
+            with graph.inserting_before(node):
+                constant = graph.call_function(torch.ops.aten.full_like.default, (call["self"], keep))
+            node.replace_all_uses_with(constant)
+            if call.in_place:
+                call["self"].replace_all_uses_with(constant, delete_user_cb=lambda user, first=constant: first < user)
+            graph.erase_node(node)
+        else:
+            for name, value in off.get(call.name, {}).items():
+                _set(node, name, value)
+            node.args = fx.node.map_aggregate(node.args, lambda value: _wider(value, dtype))
+            node.kwargs = fx.node.map_aggregate(node.kwargs, lambda value: _wider(value, dtype))
+    module.recompile()
+
+
+def _set(node: fx.Node, name: str, value: Any) -> None:
+    for at, argument in enumerate(node.target._schema.arguments):
+        if argument.name == name and at < len(node.args):
+            node.update_arg(at, value)
+        elif argument.name == name and name in node.kwargs:
+            node.update_kwarg(name, value)
+
+
+def _wider(value: Any, dtype: torch.dtype) -> Any:
+    return dtype if value is torch.float32 else value

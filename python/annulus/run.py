@@ -1,0 +1,276 @@
+"""A peer that runs as a child process: its ticket, its progress, its end, and the model that it has trained.
+
+This module needs no torch.
+"""
+
+from __future__ import annotations
+
+import atexit
+import collections
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from . import program
+from .errors import ProgramError
+
+if TYPE_CHECKING:
+    import torch
+
+    M = TypeVar("M", bound="torch.nn.Module")
+
+Event = dict[str, Any]
+
+#: Exit codes that are no failure: the run is finished, or the peer left because it was asked to.
+ENDED_WELL = (0, 75)
+
+#: Events that are kept for a slow reader of `events`.
+KEPT_EVENTS = 4096
+
+#: Seconds that leaving may take before the process is killed; the program itself gives up after 25.
+LEAVE_SECONDS = 35.0
+
+#: Seconds between two lines of progress where they are not drawn over each other.
+LINE_SECONDS = 10.0
+
+
+class Run:
+    """A peer of a run. Leave it with `stop`, or let `watch` wait for the run's end.
+
+    The peer is a process of its own. It leaves the run when this process ends.
+    """
+
+    def __init__(self, arguments: Sequence[str]) -> None:
+        self._events: collections.deque[tuple[int, Event]] = collections.deque(maxlen=KEPT_EVENTS)
+        self._latest: dict[str, Event] = {}
+        self._said: collections.deque[str] = collections.deque(maxlen=40)
+        self._changed = threading.Condition()
+        self._is_over = False
+        command = [program.find(), *arguments]
+        try:
+            # A session of its own, so that Ctrl-C reaches this process alone, which then lets the peer leave.
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise ProgramError(f"cannot run {command[0]}: {error}") from error
+        readers = [threading.Thread(target=read, daemon=True) for read in (self._read_events, self._read_errors)]
+        for reader in readers:
+            reader.start()
+        self._errors = readers[1]
+        atexit.register(self.stop)
+        self._wait_for("ready")
+
+    @property
+    def ticket(self) -> str:
+        """What another peer needs to join: `annulus join TICKET`. Give it only to people you trust with the run."""
+        return str(self._latest["ready"].get("ticket") or "")
+
+    @property
+    def page(self) -> str | None:
+        """The address of the page for browser tabs: for other machines if they can reach this one, else for this one."""
+        ready = self._latest["ready"]
+        return ready.get("share_url") or ready.get("url")
+
+    @property
+    def folder(self) -> Path:
+        """The run's folder, with checkpoints and ledger."""
+        return Path(self._latest["ready"]["ticket_file"]).parent
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the peer has ended."""
+        return self._is_over
+
+    def latest(self, event: str) -> Event | None:
+        """The latest event of a kind, such as `round` or `eval`. The documentation of the JSON log lists their fields."""
+        return self._latest.get(event)
+
+    def events(self) -> Iterator[Event]:
+        """All events from now on, until the peer ends. A slow reader misses some."""
+        with self._changed:
+            seen = self._events[-1][0] if self._events else 0
+        while True:
+            with self._changed:
+                fresh = [entry for entry in self._events if entry[0] > seen]
+                if not fresh:
+                    if self._is_over:
+                        return
+                    self._changed.wait()
+                    continue
+            seen = fresh[-1][0]
+            yield from (event for _, event in fresh)
+
+    def watch(self) -> Run:
+        """Shows the progress until the run ends. Ctrl-C leaves the run.
+
+        Raises:
+            ProgramError: the peer failed.
+        """
+        draws = sys.stderr.isatty()
+        told = 0.0
+        try:
+            while not self._is_over:
+                with self._changed:
+                    self._changed.wait(1.0)
+                line, now = progress(self._latest), time.monotonic()
+                if line and draws:
+                    print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
+                elif line and now - told >= LINE_SECONDS:
+                    told = now
+                    print(line, file=sys.stderr, flush=True)
+        except KeyboardInterrupt:
+            self.stop()
+            raise
+        finally:
+            line = progress(self._latest)
+            if line:
+                print(f"\r\x1b[K{line}" if draws else line, file=sys.stderr, flush=True)
+        self._raise_if_failed()
+        return self
+
+    def stop(self) -> None:
+        """Leaves the run in good order: finishes the round, tells the others, saves the state. Later calls do nothing."""
+        atexit.unregister(self.stop)
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM if os.name == "nt" else signal.SIGINT)
+            try:
+                self._process.wait(LEAVE_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+
+    def load_into(self, model: M, *, wait: bool = True) -> M:
+        """Loads the trained parameters into a model, by their names in its `state_dict`, and returns the model.
+
+        `wait`: first waits for the run's end. Without it, the newest checkpoint is loaded.
+
+        Raises:
+            ProgramError: the peer failed, or there is no checkpoint yet.
+            AnnulusError: the model has other trained parameters than the run.
+        """
+        if wait and not self._is_over:
+            self.watch()
+        with tempfile.TemporaryDirectory() as scratch:
+            file = Path(scratch) / "model.safetensors"
+            program.call(["export", self.folder, file])
+            from .loading import load
+
+            load(file, model)
+        return model
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        return f"<annulus.Run {progress(self._latest) or 'without a round yet'}>"
+
+    def _read_events(self) -> None:
+        assert self._process.stdout is not None
+        for number, line in enumerate(self._process.stdout, 1):
+            event = parse_event(line)
+            if event is not None:
+                with self._changed:
+                    self._events.append((number, event))
+                    self._latest[event["event"]] = event
+                    self._changed.notify_all()
+        self._process.wait()
+        with self._changed:
+            self._is_over = True
+            self._changed.notify_all()
+
+    def _read_errors(self) -> None:
+        assert self._process.stderr is not None
+        for line in self._process.stderr:
+            self._said.append(line.rstrip())
+
+    def _wait_for(self, event: str) -> None:
+        with self._changed:
+            try:
+                self._changed.wait_for(lambda: self._is_over or event in self._latest)
+            except KeyboardInterrupt:
+                self.stop()
+                raise
+        self._raise_if_failed()
+        if event not in self._latest:
+            raise ProgramError("the peer ended before it was ready")
+
+    def _raise_if_failed(self) -> None:
+        if self._is_over and self._process.returncode not in ENDED_WELL:
+            self._errors.join(1.0)
+            said = "\n".join(self._said)
+            raise ProgramError(said or f"annulus ended with code {self._process.returncode}")
+
+
+def parse_event(line: str) -> Event | None:
+    """One line of the JSON log; None if it is none."""
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return None
+    return event if isinstance(event, dict) and isinstance(event.get("event"), str) else None
+
+
+def progress(latest: dict[str, Event]) -> str:
+    """One line on how far a run is."""
+    done, round_, ready = latest.get("done"), latest.get("round"), latest.get("ready", {})
+    if done is not None:
+        parts = ["finished" if done.get("finished") else "left", f"after round {done.get('round')}"]
+        parts += [f"{name} {done[name]:.4g}" for name in ("loss", "accuracy") if done.get(name) is not None]
+        return ", ".join(parts)
+    if round_ is None:
+        return ""
+    parts = [f"round {round_['round']}"]
+    if ready.get("target"):
+        parts.append(f"{100 * round_['counted'] / ready['target']:.0f} %")
+    if round_.get("loss") is not None:
+        parts.append(f"loss {round_['loss']:.4f}")
+    members = len(round_.get("members", []))
+    parts.append(f"{members} member{'' if members == 1 else 's'}")
+    if round_.get("seconds"):
+        parts.append(f"{round_['samples'] / round_['seconds']:.0f} samples/s")
+    return ", ".join(parts)
+
+
+def join(
+    ticket: str,
+    *,
+    device: str = "auto",
+    listen: str | int = 0,
+    out: str | Path | None = None,
+    wait: bool = True,
+    options: Sequence[str] = (),
+) -> Run:
+    """Joins a run and computes for it. Needs neither torch nor the model nor the samples.
+
+    Args:
+        ticket: what `train` printed, or `@FILE` for a file that holds it.
+        device: `auto`, `cpu`, `gpu` or `gpu:N`.
+        listen: the port, or `HOST:PORT`.
+        out: the folder for checkpoints.
+        wait: shows the progress until the run ends. Without it, returns once the peer is ready.
+        options: further options of `annulus join`, such as `["--power", "0.5"]`.
+
+    Raises:
+        ProgramError: the program is missing, or the run cannot be joined.
+    """
+    command = program.peer_command("join", device=device, listen=listen, out=out, options=options)
+    run = Run([*command, ticket])
+    return run.watch() if wait else run
