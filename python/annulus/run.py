@@ -71,7 +71,7 @@ class Run:
         readers = [threading.Thread(target=read, daemon=True) for read in (self._read_events, self._read_errors)]
         for reader in readers:
             reader.start()
-        self._errors = readers[1]
+        self._reader, self._errors = readers
         atexit.register(self.stop)
         self._wait_for("ready")
 
@@ -152,7 +152,7 @@ class Run:
                 self._process.wait(LEAVE_SECONDS)
             except subprocess.TimeoutExpired:
                 self._process.kill()
-                self._process.wait()
+        self._reader.join(LEAVE_SECONDS)
 
     def load_into(self, model: M, *, wait: bool = True) -> M:
         """Loads the trained parameters into a model, by their names in its `state_dict`, and returns the model.
@@ -184,13 +184,14 @@ class Run:
 
     def _read_events(self) -> None:
         assert self._process.stdout is not None
-        for number, line in enumerate(self._process.stdout, 1):
-            event = parse_event(line)
-            if event is not None:
-                with self._changed:
-                    self._events.append((number, event))
-                    self._latest[event["event"]] = event
-                    self._changed.notify_all()
+        with self._process.stdout as lines:
+            for number, line in enumerate(lines, 1):
+                event = parse_event(line)
+                if event is not None:
+                    with self._changed:
+                        self._events.append((number, event))
+                        self._latest[event["event"]] = event
+                        self._changed.notify_all()
         self._process.wait()
         with self._changed:
             self._is_over = True
@@ -198,8 +199,9 @@ class Run:
 
     def _read_errors(self) -> None:
         assert self._process.stderr is not None
-        for line in self._process.stderr:
-            self._said.append(line.rstrip())
+        with self._process.stderr as lines:
+            for line in lines:
+                self._said.append(line.rstrip())
 
     def _wait_for(self, event: str) -> None:
         with self._changed:
