@@ -12,13 +12,10 @@ Equal models give equal bytes in the first three.
 
 from __future__ import annotations
 
-import contextlib
-import copy
 import json
 import os
 import struct
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +25,7 @@ import torch
 from safetensors.numpy import save_file
 
 from . import arithmetic, layers, layout, losses, onnx_file, reference, samples
+from .capture import Captured, capture
 from .errors import ExportError
 from .lowering import Lowering, element, fake
 from .objective import Loss, Objective
@@ -40,8 +38,6 @@ CHECKED_SAMPLES = 4
 
 #: Largest relative difference between the loss of some samples and the loss of the same samples twice, in float64.
 MEAN_TOLERANCE = 1e-6
-
-PREFIX = "model."
 
 RULES = {**arithmetic.rule, **layout.rule, **layers.rule, **losses.rule}
 
@@ -88,14 +84,14 @@ def export(
     # A batch of one would be taken for a constant.
     batch = [np.concatenate([column, column]) if len(column) == 1 else column for column in batch]
     names, place = _names(model, keys, len(batch), loss, target)
-    captured = _capture(model, Objective(model, loss, keys, place), batch)
+    captured = capture(Objective(model, loss, keys, place), batch)
     graph = _lower(captured, names)
     folder = Path(to)
     folder.mkdir(parents=True, exist_ok=True)
-    weights = {name: captured.arrays[name] for name in graph.weights}
+    weights = {name: samples.array(captured.value(source), name) for name, source in graph.weights.items()}
     save_file(weights, folder / WEIGHTS)
     (folder / MODEL).write_bytes(graph.to_bytes(_offsets(folder / WEIGHTS)))
-    save_file(dict(zip(graph.inputs, columns, strict=False)), folder / SAMPLES)
+    save_file({value.name: column for value, column in zip(graph.inputs, columns, strict=True)}, folder / SAMPLES)
     _write_reference(captured, [column[:CHECKED_SAMPLES] for column in columns], folder / REFERENCE)
     return folder
 
@@ -120,166 +116,68 @@ def _names(
     return list(keys), list(keys).index(target)
 
 
-@dataclass
-class _Captured:
-    """A training graph of PyTorch, and what its inputs are in the model."""
-
-    program: torch.export.ExportedProgram
-    #: By the program's names of trained parameters: the model's name, one for tied parameters.
-    trained: dict[str, str]
-    #: All parameters and buffers by the model's names, as they are written.
-    arrays: dict[str, np.ndarray]
-
-
-def _capture(model: torch.nn.Module, objective: Objective, batch: Sequence[np.ndarray]) -> _Captured:
-    tensors = [torch.from_numpy(column) for column in batch]
-    with _in_training(objective) as module:
-        dynamic = (tuple({0: torch.export.Dim.DYNAMIC} for _ in tensors),)
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                program = torch.export.export(module, tuple(tensors), dynamic_shapes=dynamic)
-        except ExportError:
-            raise
-        except Exception as error:
-            told = str(error).strip()
-            reason = told.split("\n")[0]
-            if "specialized it to be a constant" in told:
-                reason = "the model or its loss turns the size of the batch into a constant"
-            raise ExportError(
-                f"torch.export cannot record the model: {reason}. Control flow that depends on values cannot be exported"
-            ) from error
-        state = {**program.state_dict, **program.constants}
-        arrays = {_own(name): samples.array(value, name) for name, value in state.items() if isinstance(value, torch.Tensor)}
-    signature, trained, first = program.graph_signature, {}, {}
-    for name in signature.inputs_to_parameters.values():
-        parameter = state[name]
-        own = first.setdefault((parameter.data_ptr(), parameter.shape) if parameter.numel() else name, _own(name))
-        if not parameter.requires_grad:
-            continue
-        if not name.startswith(PREFIX):
-            raise ExportError(f"the loss has a trained parameter `{name}`: make it a part of the model")
-        trained[name] = own
-    if not trained:
-        raise ExportError("no parameter of the model requires a gradient")
-    return _Captured(program, trained, arrays)
-
-
-@contextlib.contextmanager
-def _in_training(objective: Objective) -> Iterator[torch.nn.Module]:
-    """The module in training mode, on the CPU in float32. Afterwards the model is as it was."""
-    model = objective.model
-    modes = {module: module.training for module in model.modules()}
-    config = getattr(model, "config", None)
-    cached = getattr(config, "use_cache", None)
-    elsewhere = any(
-        tensor.device.type != "cpu" or (tensor.is_floating_point() and tensor.dtype != torch.float32)
-        for tensor in [*model.parameters(), *model.buffers()]
-    )
-    try:
-        if not model.training:
-            model.train()
-        if cached:
-            # A cache of keys and values is for writing text; it only adds outputs here.
-            config.use_cache = False
-        objective.training = True
-        yield copy.deepcopy(objective).to("cpu", torch.float32) if elsewhere else objective
-    finally:
-        if cached:
-            config.use_cache = cached
-        for module, mode in modes.items():
-            module.training = mode
-
-
-def _own(name: str) -> str:
-    """A parameter's name in the model, without the module around it."""
-    return name.removeprefix(PREFIX)
-
-
-@dataclass
+@dataclass(frozen=True)
 class _Lowered:
     """A graph, ready to be written."""
 
     nodes: list[onnx_file.Node]
-    inputs: list[str]
-    shapes: list[onnx_file.Value]
+    inputs: list[onnx_file.Value]
     outputs: list[onnx_file.Value]
-    weights: list[str]
+    #: The stored tensors by their names, with the program's names.
+    weights: dict[str, str]
     metadata: dict[str, str]
 
     def to_bytes(self, places: Mapping[str, onnx_file.External]) -> bytes:
-        producer = ("annulus", VERSION)
         weights = [places[name] for name in self.weights]
-        return onnx_file.model(self.nodes, self.shapes, self.outputs, weights, self.metadata, producer)
+        return onnx_file.model(self.nodes, self.inputs, self.outputs, weights, self.metadata, ("annulus", VERSION))
 
 
-def _lower(captured: _Captured, names: Sequence[str]) -> _Lowered:
-    program = captured.program
-    signature, walk = program.graph_signature, Lowering(RULES)
-    taken, given = set(captured.arrays), iter(names)
-    mutated = _mutated_buffers(program)
+def _lower(captured: Captured, names: Sequence[str]) -> _Lowered:
+    """Turns a training graph into an ONNX graph. `names`: those of the inputs."""
+    program, walk = captured.program, Lowering(RULES)
+    taken, given = set(captured.names.values()), iter(names)
+    changed = captured.changed_buffers()
     inputs: list[onnx_file.Value] = []
-    bound: dict[str, str] = {}
     for node in program.graph.nodes:
         if node.op != "placeholder":
             continue
-        parameter = signature.inputs_to_parameters.get(node.name)
-        name = (
-            parameter
-            or signature.inputs_to_buffers.get(node.name)
-            or signature.inputs_to_lifted_tensor_constants.get(node.name)
-        )
-        if name is None:
-            own = _free(next(given), taken)
-            shape = tuple("N" if at == 0 else int(size) for at, size in enumerate(fake(node).shape))
-            inputs.append(onnx_file.Value(own, onnx_file.ELEMENT_TYPES[np.dtype(element(fake(node).dtype)).name], shape))
-            walk.bind(node, own, learned=False)
-            continue
-        own = captured.trained.get(name, _own(name))
-        value = None if parameter or name in mutated else {**program.state_dict, **program.constants}[name]
-        bound[own] = name
-        walk.bind(node, own, learned=name in captured.trained, static=value)
-    outputs = walk.run(program.graph, program.graph_module)
+        source = captured.input_name(node)
+        if source is None:
+            inputs.append(_value(_free(next(given), taken), fake(node)))
+            walk.bind(node, inputs[-1].name, learned=False)
+        else:
+            name = captured.names[source]
+            is_fixed = node.name not in program.graph_signature.inputs_to_parameters and source not in changed
+            static = captured.value(source) if is_fixed else None
+            walk.bind(node, name, learned=name in captured.trained, static=static)
+    made = walk.run(program.graph, program.graph_module)
     if walk.problems:
         raise ExportError(_tell(walk.problems))
-    results = [_free(name, taken) for name, _ in zip(("loss", "logits"), outputs, strict=False)]
-    for made, name in zip(outputs, results, strict=False):
-        walk.graph.output(made, name)
-    nodes = walk.graph.needed_for([*results, *walk.updates.values()])
+    values = next(node for node in program.graph.nodes if node.op == "output").args[0]
+    outputs = []
+    for name, inner, value in zip(("loss", "logits"), made, values, strict=False):
+        outputs.append(_value(_free(name, taken), fake(value)))
+        walk.graph.output(inner, outputs[-1].name)
+    nodes = walk.graph.needed_for([*(output.name for output in outputs), *walk.updates.values()])
     used = {name for node in nodes for name in node.inputs}
-    out = next(node for node in program.graph.nodes if node.op == "output").args[0]
-    sizes = [tuple(size if isinstance(size, int) else "N" for size in fake(value).shape) for value in out if value is not None]
-    trained = [name for name in dict.fromkeys(captured.trained.values()) if name in used]
     metadata = {
-        "annulus.trained": "\n".join(trained),
+        "annulus.trained": "\n".join(name for name in captured.trained if name in used),
         "annulus.inputs": "\n".join(value.name for value in inputs),
-        "annulus.loss": results[0],
-        **({"annulus.logits": results[1]} if len(results) > 1 else {}),
         "annulus.torch": torch.__version__.split("+")[0],
         "annulus.exporter": VERSION,
+        **{f"annulus.{kind}": output.name for kind, output in zip(("loss", "logits"), outputs, strict=False)},
     }
-    return _Lowered(
-        nodes,
-        [value.name for value in inputs],
-        inputs,
-        [onnx_file.Value(name, onnx_file.FLOAT, shape) for name, shape in zip(results, sizes, strict=False)],
-        [name for name in bound if name in used],
-        metadata,
-    )
+    weights: dict[str, str] = {}
+    for source, name in captured.names.items():
+        if name in used:
+            weights.setdefault(name, source)
+    return _Lowered(nodes, inputs, outputs, weights, metadata)
 
 
-def _mutated_buffers(program: torch.export.ExportedProgram) -> set[str]:
-    """Buffers that the forward pass changes, such as running statistics."""
-    signature, mutated = program.graph_signature, set()
-    for node in program.graph.nodes:
-        name = signature.inputs_to_buffers.get(node.name)
-        if name is not None:
-            for user in node.users:
-                target = str(user.target)
-                in_place = target.startswith("aten.") and target.split(".")[1].endswith("_") and user.args[0] is node
-                if in_place or target.startswith("aten.batch_norm"):
-                    mutated.add(name)
-    return mutated
+def _value(name: str, like: torch.Tensor) -> onnx_file.Value:
+    """An input or output with the type and shape of a fake tensor; `N` is the size of the batch."""
+    shape = tuple(size if isinstance(size, int) else "N" for size in like.shape)
+    return onnx_file.Value(name, onnx_file.ELEMENT_TYPES[np.dtype(element(like.dtype)).name], shape)
 
 
 def _free(name: str, taken: set[str]) -> str:
@@ -310,13 +208,13 @@ def _offsets(path: Path) -> dict[str, onnx_file.External]:
     return places
 
 
-def _write_reference(captured: _Captured, columns: Sequence[np.ndarray], path: Path) -> None:
+def _write_reference(captured: Captured, columns: Sequence[np.ndarray], path: Path) -> None:
     """PyTorch's gradient in float64, and how far its own float32 is from that."""
-    exact, single = (
-        reference.compute(captured.program, captured.trained, columns, dtype) for dtype in (torch.float64, torch.float32)
-    )
-    twice = [np.concatenate([column, column]) for column in columns]
-    doubled = reference.compute(captured.program, captured.trained, twice, torch.float64)
+    exact = reference.compute(captured, columns, torch.float64)
+    single = reference.compute(captured, columns, torch.float32)
+    doubled = reference.compute(captured, [np.concatenate([column, column]) for column in columns], torch.float64)
+    if not np.isfinite(exact.loss):
+        raise ExportError(f"the loss of the first {len(columns[0])} samples is {exact.loss}")
     if abs(doubled.loss - exact.loss) > MEAN_TOLERANCE * abs(exact.loss):
         raise ExportError(
             f"the loss must be a mean over the samples: it is {exact.loss:.6g} for {len(columns[0])} samples, and "

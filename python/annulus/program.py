@@ -38,7 +38,7 @@ def call(arguments: Sequence[str | os.PathLike[str]]) -> str:
     Raises:
         ProgramError: it failed. The text is what it said.
     """
-    command = [find(), *map(os.fspath, arguments)]
+    command = [find(), *(os.fspath(argument) for argument in arguments)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
     except OSError as error:

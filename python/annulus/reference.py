@@ -6,7 +6,7 @@ The graph of `torch.export` runs as it is, so this is the user's model and not o
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ import torch
 from torch import fx
 
 from .arithmetic import keep_probability
+from .capture import Captured
 from .lowering import Call
 
 
@@ -38,32 +39,22 @@ class Result:
         return float(np.sqrt(difference / size)) if size > 0 else float(np.sqrt(difference))
 
 
-def compute(
-    program: torch.export.ExportedProgram, trained: Mapping[str, str], inputs: Sequence[np.ndarray], dtype: torch.dtype
-) -> Result:
-    """Runs an exported program forward and backward. `trained`: the parameters that are trained, by
-    the program's names, with the names in the result."""
-    module = copy.deepcopy(program.graph_module)
+def compute(captured: Captured, inputs: Sequence[np.ndarray], dtype: torch.dtype) -> Result:
+    """Runs a captured model forward and backward."""
+    module = copy.deepcopy(captured.program.graph_module)
     _without_dropout(module, dtype)
-    signature, state = program.graph_signature, {**program.state_dict, **program.constants}
     given = iter(inputs)
     leaves: dict[str, torch.Tensor] = {}
-    arguments: list[Any] = []
+    arguments: list[torch.Tensor] = []
     for node in module.graph.nodes:
         if node.op != "placeholder":
             continue
-        name = (
-            signature.inputs_to_parameters.get(node.name)
-            or signature.inputs_to_buffers.get(node.name)
-            or signature.inputs_to_lifted_tensor_constants.get(node.name)
-        )
-        value = torch.from_numpy(next(given)) if name is None else state[name].detach()
+        source = captured.input_name(node)
+        value = torch.from_numpy(next(given)) if source is None else captured.value(source).detach().clone()
         value = value.to(dtype) if value.is_floating_point() else value
-        if name in trained:
+        if source is not None and captured.names[source] in captured.trained:
             # Tied parameters have one name, and are one leaf.
-            value = leaves.setdefault(trained[name], value.clone().requires_grad_())
-        elif name is not None:
-            value = value.clone()
+            value = leaves.setdefault(captured.names[source], value.requires_grad_())
         arguments.append(value)
     loss, logits = [*fx.Interpreter(module).run(*arguments), None][:2]
     gradients = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)

@@ -277,7 +277,7 @@ def convnext() -> Case:
     from timm.models.convnext import ConvNeXt
 
     model = ConvNeXt(num_classes=10, depths=(1, 1, 1, 1), dims=(16, 24, 32, 48), drop_path_rate=0.2)
-    return Case(model, (torch.randn(4, 3, 64, 64), classes(10, 4)))
+    return Case(model, (torch.randn(2, 3, 32, 32), classes(10, 2)))
 
 
 @case

@@ -275,6 +275,7 @@ class Refusals(Scratch):
         model, ones = nn.Linear(6, 3), torch.ones
         self.refused("mean over the samples", model, self.X, ones(4, 3), loss=lambda o, t: F.mse_loss(o, t, reduction="sum"))
         self.refused("size of the batch", model, self.X, ones(4, 3), loss=lambda o, t: F.mse_loss(o, t) * len(o))
+        self.refused("samples is nan", model, self.X, torch.full((4,), -100))
         self.refused("one number", nn.Linear(6, 3), self.X, self.Y, loss=lambda o, t: F.cross_entropy(o, t, reduction="none"))
         self.refused("no loss 'mes'", nn.Linear(6, 3), self.X, self.Y, loss="mes")
         self.refused("returns no loss", nn.Linear(6, 3), self.X, loss=None)
