@@ -12,6 +12,7 @@ mod mutate;
 mod netlab;
 mod package;
 mod packages;
+mod python;
 mod steps;
 mod tally;
 mod tidy;

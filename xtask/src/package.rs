@@ -13,6 +13,9 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 const SUMMARY: &str = "Train one model on all the machines that you have, of any make, without a master";
 const LICENCE: &str = "MIT OR Apache-2.0";
 
+/// The wheel's name. On PyPI another project is called `annulus`.
+const DISTRIBUTION: &str = "annulus-train";
+
 /// Makes all that can be made here; says where.
 pub fn run(root: &Path) -> Result<bool, String> {
     title("program");
@@ -29,7 +32,7 @@ pub fn run(root: &Path) -> Result<bool, String> {
     let made = [
         files.tarball(&out, &host)?,
         files.debian(&out)?,
-        files.wheel(&out)?,
+        files.wheel(root, &out)?,
     ];
     title("packages");
     let names: Vec<&str> = made.iter().flatten().map(String::as_str).collect();
@@ -131,17 +134,20 @@ impl Files {
         Ok(succeeds(build).then_some(name))
     }
 
-    /// A wheel that carries the program, as PEP 427 has it.
-    fn wheel(&self, out: &Path) -> Result<Option<String>, String> {
+    /// A wheel that carries the program and the Python package, as PEP 427 has it.
+    fn wheel(&self, root: &Path, out: &Path) -> Result<Option<String>, String> {
         let python = output(Command::new("python3").arg("--version")).is_ok();
         let (Some((major, minor)), true) = (self.libc()?, python) else {
             println!("skipped: the wheel: it takes Python, and a program for glibc");
             return Ok(None);
         };
         let tag = format!("py3-none-manylinux_{major}_{minor}_{}", std::env::consts::ARCH);
-        let (name, tree) = (format!("annulus-{VERSION}-{tag}.whl"), out.join("wheel"));
-        let data = tree.join(format!("annulus-{VERSION}.data"));
-        let info = tree.join(format!("annulus-{VERSION}.dist-info"));
+        let stem = format!("{}-{VERSION}", DISTRIBUTION.replace('-', "_"));
+        let (name, tree) = (format!("{stem}-{tag}.whl"), out.join("wheel"));
+        let data = tree.join(format!("{stem}.data"));
+        let info = tree.join(format!("{stem}.dist-info"));
+        let modules = tree.join("annulus");
+        python_files(&root.join("python/annulus"), &modules)?;
         copy(&self.0.join("bin/annulus"), &data.join("scripts/annulus"))?;
         copy_all(&self.0.join("share"), &data.join("data/share"))?;
         write(
@@ -155,7 +161,9 @@ impl Files {
         write(
             &info.join("METADATA"),
             &format!(
-                "Metadata-Version: 2.1\nName: annulus\nVersion: {VERSION}\nSummary: {SUMMARY}\nLicense: {LICENCE}\n\
+                "Metadata-Version: 2.1\nName: {DISTRIBUTION}\nVersion: {VERSION}\nSummary: {SUMMARY}\nLicense: {LICENCE}\n\
+                 Requires-Python: >=3.10\nRequires-Dist: numpy\nRequires-Dist: safetensors\n\
+                 Provides-Extra: torch\nRequires-Dist: torch>=2.15; extra == \"torch\"\n\
                  Description-Content-Type: text/markdown\n\n{readme}"
             ),
         )?;
@@ -164,7 +172,7 @@ impl Files {
         zip.current_dir(&tree)
             .args(["-m", "zipfile", "--create"])
             .arg(out.join(&name));
-        zip.args([&data, &info].map(|folder| folder.file_name().expect("it has a name")));
+        zip.args([&modules, &data, &info].map(|folder| folder.file_name().expect("it has a name")));
         Ok(succeeds(zip).then_some(name))
     }
 
@@ -259,6 +267,17 @@ fn files_in(folder: &Path, into: &mut Vec<PathBuf>) -> Result<(), String> {
     Ok(())
 }
 
+/// Copies a package of pure Python, without what an interpreter has compiled.
+fn python_files(from: &Path, to: &Path) -> Result<(), String> {
+    let mut paths = Vec::new();
+    files_in(from, &mut paths)?;
+    paths.retain(|path| {
+        path.extension().is_some_and(|e| e == "py") || path.file_name().is_some_and(|name| name == "py.typed")
+    });
+    let mut each = paths.iter();
+    each.try_for_each(|path| copy(path, &to.join(path.strip_prefix(from).expect("it lies there"))))
+}
+
 fn copy_all(from: &Path, to: &Path) -> Result<(), String> {
     let mut paths = Vec::new();
     files_in(from, &mut paths)?;
@@ -302,6 +321,22 @@ fn output(command: &mut Command) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_wheel_gets_the_python_package_and_nothing_that_was_compiled() {
+        let scratch = std::env::temp_dir().join(format!("annulus-wheel-{}", std::process::id()));
+        let (from, to) = (scratch.join("from"), scratch.join("to"));
+        for name in ["a.py", "py.typed", "deep/b.py", "__pycache__/a.cpython-311.pyc"] {
+            write(&from.join(name), "").unwrap();
+        }
+        python_files(&from, &to).unwrap();
+        let mut found = Vec::new();
+        files_in(&to, &mut found).unwrap();
+        found.sort();
+        let names = ["a.py", "deep/b.py", "py.typed"].map(|name| to.join(name));
+        fs::remove_dir_all(&scratch).unwrap();
+        assert_eq!(found, names);
+    }
 
     #[test]
     fn hashes_are_written_as_wheels_have_them() {

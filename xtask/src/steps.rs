@@ -3,6 +3,7 @@
 use crate::browser;
 use crate::command::{cargo, succeeds, title};
 use crate::packages;
+use crate::python;
 use crate::tally::{Reader, Show, Tally};
 use crate::tidy;
 use std::io::{BufRead, BufReader};
@@ -31,6 +32,7 @@ pub fn test(root: &Path, seeds: &str) -> bool {
     tally.add(page(root));
     title("tests");
     tally.add(cargo_test(root, &[], &[]));
+    tally.add(python::test(root));
     title("simulation");
     tally.count(sim(root, &["--seeds", seeds]));
     println!("\ntook {:.0} s", began.elapsed().as_secs_f64());
