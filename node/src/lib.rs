@@ -8,20 +8,18 @@
 //! loop that drives the protocol of `annulus-core`), [`net`] (links between peers), [`data`] (the run's data). Natively
 //! there are also `store` (run folders), `offline` (commands on them), `web`, `bench` and `cli`.
 
-pub mod data;
 pub mod device;
 pub mod events;
-pub mod net;
 pub mod offline;
-mod open;
 pub mod options;
 pub mod participant;
-mod printable;
 pub mod task;
 pub mod task_factory;
 pub mod tasks;
 pub mod trainer;
 pub mod view;
+
+pub use annulus_net::{data, net};
 
 #[cfg(feature = "native")]
 pub mod bench;

@@ -5,87 +5,12 @@ use annulus_core::id::{Contact, Digest, PeerId};
 use annulus_core::invitation::Invitation;
 use annulus_core::ledger::{Founder, Head, Header, Member, Newcomer, Ready, Record, Trials};
 use annulus_core::optim::Optimizer;
-use annulus_core::random::SplitMix;
 use annulus_core::room::Room;
 use annulus_core::signature::{Key, Scheme, Signed};
 use annulus_core::state::State;
-use std::path::PathBuf;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A directory that is removed in the end.
-pub(crate) struct Scratch(pub(crate) PathBuf);
-
-impl Scratch {
-    pub(crate) fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let name = format!(
-            "annulus-test-{}-{}",
-            std::process::id(),
-            NEXT.fetch_add(1, Ordering::Relaxed)
-        );
-        // In memory where that is to be had: some tests write thousands of small files.
-        let memory = PathBuf::from("/dev/shm");
-        let path = if memory.is_dir() {
-            memory
-        } else {
-            std::env::temp_dir()
-        }
-        .join(name);
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-/// Spoils bytes, in ways that its seed decides.
-pub(crate) struct Twister(SplitMix);
-
-impl Twister {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(SplitMix(seed))
-    }
-
-    pub(crate) fn bits(&mut self) -> u64 {
-        self.0.bits()
-    }
-
-    /// Below a bound above 0.
-    pub(crate) fn below(&mut self, bound: usize) -> usize {
-        (self.bits() % bound as u64) as usize
-    }
-
-    /// The same bytes, but for one to three changes.
-    pub(crate) fn twist(&mut self, bytes: &[u8]) -> Vec<u8> {
-        let mut bytes = bytes.to_vec();
-        for _ in 0..=self.below(3) {
-            let len = bytes.len();
-            if len == 0 {
-                return bytes;
-            }
-            let (at, other) = (self.below(len), self.below(len));
-            match self.below(7) {
-                0 => bytes[at] ^= 1 << self.below(8),
-                1 => bytes[at] = self.bits() as u8,
-                2 => bytes.truncate(at),
-                // As numbers are written: many bytes of nothing, or of all.
-                3 => bytes[at..].iter_mut().take(8).for_each(|byte| *byte = 0xff),
-                4 => bytes[at..].iter_mut().take(8).for_each(|byte| *byte = 0),
-                5 => drop(bytes.splice(at..at, vec![self.bits() as u8; 1 + self.below(9)])),
-                _ => {
-                    let part = bytes[at.min(other)..at.max(other)].to_vec();
-                    drop(bytes.splice(other..other, part));
-                }
-            }
-        }
-        bytes
-    }
-}
+pub(crate) use annulus_net::testing::{Scratch, Twister, ticket_in};
 
 /// All peers' keys, in the order of their names.
 fn keys() -> &'static [Key] {

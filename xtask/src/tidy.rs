@@ -55,6 +55,16 @@ const CORE_IGNORES: [&str; 12] = [
 /// What the kernels must not know.
 const SHADERS_IGNORE: [&str; 5] = ["tokio", "quinn", "rustls", "annulus_core", "std::net"];
 
+/// What links and data must not know, so that they build without Burn.
+const NET_IGNORES: [&str; 4] = ["burn", "cubecl", "wgpu", "annulus_shaders"];
+
+/// The crates that must not know something, by their folders.
+const IGNORANT: [(&str, &[&str]); 3] = [
+    ("core", &CORE_IGNORES),
+    ("shaders", &SHADERS_IGNORE),
+    ("node/net", &NET_IGNORES),
+];
+
 /// How a doc comment begins that says nothing without the one above it.
 const LEANING: [&str; 13] = [
     "And ",
@@ -133,6 +143,7 @@ fn check_but(root: &Path, long_files: &Exceptions, long_functions: &Exceptions) 
     problems.extend(unexcused(long.files, long_files));
     problems.extend(unexcused(long.functions, long_functions));
     problems.extend(kernels_without_twin(root));
+    problems.extend(forbidden_dependencies(root));
     for page in pages(root) {
         problems.extend(broken_links(root, &page));
         let (name, text) = (relative(&page), fs::read_to_string(&page).unwrap_or_default());
@@ -239,13 +250,27 @@ fn hard_to_read(name: &str, text: &str) -> impl Iterator<Item = String> {
 }
 
 fn ignored_by(name: &str) -> &'static [&'static str] {
-    if name.starts_with("core/src/") && !name.starts_with("core/src/sim") {
-        &CORE_IGNORES
-    } else if name.starts_with("shaders/src/") {
-        &SHADERS_IGNORE
-    } else {
-        &[]
+    let inside = |folder: &str| {
+        let file = name.strip_prefix(folder)?.strip_prefix("/src/")?;
+        Some(file).filter(|file| folder != "core" || !file.starts_with("sim"))
+    };
+    let found = IGNORANT.iter().find(|(folder, _)| inside(folder).is_some());
+    found.map_or(&[], |(_, ignored)| ignored)
+}
+
+/// Lines of manifests by which a crate depends on something that it must not know.
+fn forbidden_dependencies(root: &Path) -> Vec<String> {
+    let mut problems = Vec::new();
+    for (folder, ignored) in IGNORANT {
+        let name = format!("{folder}/Cargo.toml");
+        let text = fs::read_to_string(root.join(&name)).unwrap_or_default();
+        for (number, line) in (1..).zip(text.lines()) {
+            let names = line.split('#').next().unwrap_or("").replace('-', "_");
+            let known = ignored.iter().filter(|word| has_word(&names, word));
+            problems.extend(known.map(|word| format!("{name}:{number}: must not depend on {word}")));
+        }
     }
+    problems
 }
 
 /// Whether a path such as `std::fs`, or a name, occurs as a whole.
@@ -414,6 +439,7 @@ mod tests {
         assert!(find("core/src/a.rs", "//! A.\nuse std::fs::File;\n").contains(":2: must not know std::fs"));
         assert!(find("core/src/a.rs", "//! A.\nuse std::time::{Duration, Instant};\n").contains("Instant"));
         assert!(find("shaders/src/a.rs", "//! A.\nuse annulus_core::Time;\n").contains("annulus_core"));
+        assert!(find("node/net/src/a.rs", "//! A.\nuse burn::tensor::Tensor;\n").contains("burn"));
         assert_eq!(
             find("core/src/a.rs", "//! No tokio.\nlet instants = 1; // std::fs\n"),
             ""
@@ -457,6 +483,10 @@ mod tests {
             ("shaders/src/cpu/add.rs", "//! A.\n"),
             ("node/src/dead.rs", "//! A.\n"),
             ("node/target/x.rs", "no\n"),
+            (
+                "node/net/Cargo.toml",
+                "[dependencies]\n# No burn.\nburn.workspace = true\nannulus-shaders = \"1\"\n",
+            ),
         ];
         let expected = [
             "README.md: links to #a-b, which is not there",
@@ -464,6 +494,8 @@ mod tests {
             "README.md: links to docs/gone.md#a, which is not there",
             "imports in a circle: node/src/a.rs, node/src/b/mod.rs\n    node/src/a.rs:3: crate::b::B\n    \
              node/src/b/mod.rs:2: crate::a::A",
+            "node/net/Cargo.toml:3: must not depend on burn",
+            "node/net/Cargo.toml:4: must not depend on annulus_shaders",
             "node/src/dead.rs: no module declares it",
             "shaders/src/cpu/add.rs: no module declares it",
             "shaders/wgsl/mul: has no twin shaders/src/cpu/mul.rs",

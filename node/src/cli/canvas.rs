@@ -3,7 +3,7 @@
 
 use super::human;
 use super::terminal::{Color, Style};
-use crate::printable::printable_line;
+use annulus_net::printable::printable_line;
 
 /// The grid.
 #[derive(Clone, Debug)]

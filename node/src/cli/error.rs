@@ -2,7 +2,7 @@
 
 use super::exit::Exit;
 use crate::participant::error::Error as ParticipantError;
-use crate::printable::printable;
+use annulus_net::printable::printable;
 use std::fmt;
 
 /// Why something could not be done, in words that say what to do.

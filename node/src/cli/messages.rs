@@ -6,8 +6,8 @@ use super::human;
 use super::qr;
 use super::terminal::{self, Color, Style};
 use crate::events::{Change, Done, Event, Ready};
-use crate::printable::printable_line;
 use crate::view::RunView;
+use annulus_net::printable::printable_line;
 
 /// Whether this peer has started the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,10 +3,10 @@
 use super::error::Error;
 use super::invite::right_in;
 use super::output;
-use crate::open;
 use crate::participant::permission;
-use crate::store::files::FileError;
 use crate::web::pause::Switch;
+use annulus_net::files::FileError;
+use annulus_net::open;
 use std::fs::TryLockError;
 use std::path::{Path, PathBuf};
 

@@ -3,8 +3,8 @@
 use super::human;
 use super::terminal::{Color, Style};
 use crate::events::{Round, Share};
-use crate::printable::printable_line;
 use crate::view::{Computing, Phase, RunView, TimeShares};
+use annulus_net::printable::printable_line;
 
 /// Milliseconds that rates are taken over.
 const WINDOW_MS: u64 = 5000;

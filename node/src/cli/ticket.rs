@@ -2,9 +2,9 @@
 
 use super::error::Error;
 use crate::net::ticket::{Ticket, TicketError};
-use crate::open;
-use crate::store::files::FileError;
 use crate::store::run_dir::RunDir;
+use annulus_net::files::FileError;
+use annulus_net::open;
 use std::fmt::Display;
 use std::io::{self, Read};
 use std::net::Ipv6Addr;
@@ -91,8 +91,8 @@ pub fn folder_name(ticket: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::net::quic::tests::ticket_in;
     use crate::testing::Scratch;
+    use crate::testing::ticket_in;
     use annulus_core::RunId;
 
     #[test]

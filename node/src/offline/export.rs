@@ -4,12 +4,12 @@
 
 use crate::offline::parts_on_disk::PartsOnDisk;
 use crate::participant::run_data;
-use crate::store::files::{FileError, write_atomic};
 use crate::store::run_dir::{CheckpointError, RunDir};
 use crate::store::state_file::{Label, params_header, write_vector};
 use crate::task_factory::TaskFactory;
 use annulus_core::Manifest;
 use annulus_core::id::{Digest, Round};
+use annulus_net::files::{FileError, write_atomic};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};

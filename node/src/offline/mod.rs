@@ -42,7 +42,7 @@ pub(crate) fn warn(warnings: &[String]) {
         let _ = writeln!(
             std::io::stderr(),
             "warning: {}",
-            crate::printable::printable(warning)
+            annulus_net::printable::printable(warning)
         );
     }
 }

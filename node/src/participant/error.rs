@@ -7,7 +7,6 @@ use crate::net::line::NoLine;
 use crate::net::link::DialError;
 use crate::net::quic::StartError;
 use crate::net::ticket::TicketError;
-use crate::store::files::FileError;
 use crate::store::run_dir::CheckpointError;
 use crate::task::TaskError;
 use crate::trainer::WorkerError;
@@ -18,6 +17,7 @@ use annulus_core::invitation::ChainError;
 use annulus_core::optim::OptimError;
 use annulus_core::tickets::Barred;
 use annulus_core::{DataSource, Digest, Round};
+use annulus_net::files::FileError;
 use std::path::PathBuf;
 
 /// Why a participant could not start or continue, with advice.

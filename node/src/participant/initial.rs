@@ -3,9 +3,9 @@
 //! Weights are drawn one tensor after the other, so to get some of them all earlier ones must be drawn. With the file
 //! they are available at once when the protocol asks, without delaying its peers.
 
-use crate::store::files::{At, FileError};
 use crate::task_factory::Drawing;
 use annulus_core::Initial;
+use annulus_net::files::{At, FileError};
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::ops::Range;

@@ -6,10 +6,10 @@
 //! they meet. This module does not know how a peer takes part.
 
 use crate::net::ticket::{Secret, Ticket};
-use crate::open;
 use crate::participant::error::Error;
-use crate::store::files::{At, FileError, read_limited, read_named, write_private};
 use annulus_core::{Contact, RunId};
+use annulus_net::files::{At, FileError, read_limited, read_named, write_private};
+use annulus_net::open;
 use std::fs::{File, TryLockError};
 use std::net::{SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
@@ -242,8 +242,8 @@ fn for_others(addresses: &[SocketAddr]) -> Vec<SocketAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::net::quic::tests::ticket_in;
     use crate::testing::Scratch;
+    use crate::testing::ticket_in;
 
     fn ticket(run: u8, addresses: &[&str]) -> Ticket {
         let addrs = addresses.iter().map(|address| address.parse().unwrap());

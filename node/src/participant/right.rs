@@ -4,11 +4,11 @@
 //! The peer reads them when it starts, and `invite` and `revoke` read them beside it.
 
 use crate::net::ticket::{Secret, Ticket};
-use crate::open;
-use crate::store::files::{At, FileError, read_limited, write_private};
 use annulus_core::PeerId;
 use annulus_core::id::TicketId;
 use annulus_core::invitation::{Admission, ChainError, Invitation, Revocation, Role, Root};
+use annulus_net::files::{At, FileError, read_limited, write_private};
+use annulus_net::open;
 use std::path::{Path, PathBuf};
 
 /// The file with the ticket that the peer hands on.

@@ -3,8 +3,6 @@
 //! [`RunWriter`] is the only writer; its [`Saver`] saves states from another thread. A checkpoint appears completely or
 //! not at all, and never before the ledger that leads to it. It knows nothing of peers, tasks or devices.
 
-use crate::open;
-use crate::store::files::{At, FileError, PARTIAL, own_folder, remove_if_there, write_atomic};
 use crate::store::ledger_file::{Entry, LedgerWriter, advance};
 use crate::store::lock::RunLock;
 use crate::store::run_dir::state_error;
@@ -13,6 +11,8 @@ use annulus_core::config::Manifest;
 use annulus_core::id::{Digest, Round};
 use annulus_core::ledger::{Founder, Head, Record};
 use annulus_core::state::State;
+use annulus_net::files::{At, FileError, PARTIAL, own_folder, remove_if_there, write_atomic};
+use annulus_net::open;
 use serde_json::Value;
 use std::fs::{self, File};
 use std::io::{self, Write};

@@ -2,9 +2,9 @@
 //!
 //! A run that continues from an earlier checkpoint evaluates some rounds again; the later line counts.
 
-use crate::open;
-use crate::store::files::{FileError, read_limited};
 use annulus_core::id::Round;
+use annulus_net::files::{FileError, read_limited};
+use annulus_net::open;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;

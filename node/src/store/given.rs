@@ -3,8 +3,8 @@
 //! It is one small file, which processes change one after the other. Losing it loses only a number to be proud of, so
 //! nothing waits for it and nothing fails with it.
 
-use crate::open;
-use crate::store::files::{FileError, read_limited, write_atomic};
+use annulus_net::files::{FileError, read_limited, write_atomic};
+use annulus_net::open;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Write};
 use std::path::Path;

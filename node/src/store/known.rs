@@ -2,9 +2,9 @@
 //!
 //! It does not know how peers are dialled.
 
-use crate::store::files::{FileError, read_limited, write_private};
 use annulus_core::ledger::Member;
 use annulus_core::{Contact, PeerId, RunId};
+use annulus_net::files::{FileError, read_limited, write_private};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 

@@ -6,13 +6,13 @@
 //!
 //! It knows nothing of states or checkpoints.
 
-use crate::open;
-use crate::store::files::{At, FileError, read_limited, write_atomic};
 use annulus_core::check::{HeadError, RecordError};
 use annulus_core::config::Manifest;
 use annulus_core::id::{Digest, Round, RunId};
 use annulus_core::ledger::{Founder, Head, Record, VERSION};
 use annulus_core::signature::Scheme;
+use annulus_net::files::{At, FileError, read_limited, write_atomic};
+use annulus_net::open;
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};

@@ -1,8 +1,8 @@
 //! Locks a run's folder, which belongs to one process at a time.
 
-use crate::open;
-use crate::store::files::{At, FileError};
 use crate::store::run_dir::CheckpointError;
+use annulus_net::files::{At, FileError};
+use annulus_net::open;
 use std::fs::{DirBuilder, File, TryLockError};
 use std::path::{Path, PathBuf};
 

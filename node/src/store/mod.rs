@@ -4,7 +4,6 @@
 pub mod checkpoint;
 pub mod checkpoint_writer;
 pub mod evals;
-pub(crate) mod files;
 pub mod given;
 #[cfg(test)]
 mod hostile;
@@ -15,4 +14,3 @@ pub(crate) mod on_disk;
 pub(crate) mod parts_file;
 pub mod run_dir;
 pub(crate) mod state_file;
-pub mod user_folders;

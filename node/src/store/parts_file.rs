@@ -1,12 +1,12 @@
 //! A file with parts of a split model, one after the other as in a checkpoint: for each the optimizer's vectors, then
 //! the weights. Parts are read one by one, so that nobody needs memory for all of them.
 
-use crate::store::files::{At, FileError};
 use crate::store::state_file::{self, Label, StateFileError};
 use annulus_core::config::Manifest;
 use annulus_core::id::Digest;
 use annulus_core::moments::{Moments, digest_of_parts};
 use annulus_core::parts::{PartSet, Parts};
+use annulus_net::files::{At, FileError};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};

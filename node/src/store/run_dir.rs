@@ -11,8 +11,6 @@
 //! It only reads, and works while a process trains there; `checkpoint.rs` writes. It knows nothing of peers, tasks or
 //! devices.
 
-use crate::open;
-use crate::store::files::{At, FileError, read_limited};
 use crate::store::ledger_file::{self, Entry, LedgerError, LedgerReader, advance};
 use crate::store::parts_file::SavedParts;
 use crate::store::state_file::{self, Label, StateFileError};
@@ -20,6 +18,8 @@ use annulus_core::config::{Manifest, ManifestError};
 use annulus_core::id::{Digest, Round};
 use annulus_core::ledger::Head;
 use annulus_core::state::State;
+use annulus_net::files::{At, FileError, read_limited};
+use annulus_net::open;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};

@@ -5,8 +5,6 @@
 //!
 //! It is written and read in place, without a second copy in memory. It knows nothing of folders.
 
-use crate::open;
-use crate::store::files::{At, FileError};
 use annulus_core::config::Manifest;
 use annulus_core::id::{Digest, RunId};
 use annulus_core::ledger::Head;
@@ -14,6 +12,8 @@ use annulus_core::moments::Moments;
 use annulus_core::optim::Moments as Kind;
 use annulus_core::parts::PartSet;
 use annulus_core::state::State;
+use annulus_net::files::{At, FileError};
+use annulus_net::open;
 use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};

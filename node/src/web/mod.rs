@@ -25,8 +25,8 @@ pub use page::usual_folder;
 use crate::data::provision::TAB_LIMIT;
 use crate::net::certificates::Certificates;
 use crate::net::slots::Slots;
-use crate::store::files::read_named;
 use crate::view::RunView;
+use annulus_net::files::read_named;
 use axum::{
     Extension, Json, Router,
     extract::{Request, State},

@@ -5,7 +5,7 @@
 //!
 //! The button is a file: `annulus pause` makes it and `annulus unpause` removes it. It must know nothing of its readers.
 
-use crate::open;
+use annulus_net::open;
 use axum::http::{HeaderMap, HeaderName, header::HOST, header::ORIGIN, uri::Authority};
 use std::io;
 use std::net::{IpAddr, SocketAddr};

@@ -128,10 +128,13 @@ fn find(all: &Crate, at: usize, path: &[String], depth: usize) -> Option<Target>
     };
     rest.iter().try_fold(start, |target, name| match target {
         Target::Module(inner) if name == "super" => Some(Target::Module(all.modules[inner].parent)),
-        // A name that nothing is known of, made by a macro, is taken for the module's own.
-        Target::Module(inner) => {
-            Some(named(all, inner, name, depth).unwrap_or(Target::Item(all.modules[inner].file)))
-        }
+        Target::Module(inner) => named(all, inner, name, depth).or_else(|| {
+            let module = &all.modules[inner];
+            let is_handed_on = module.imports.iter().any(|import| import.name == *name);
+            // A module may hand on names of another crate. Any other name that nothing is known of, made by a macro, is taken
+            // for the module's own.
+            (!is_handed_on).then_some(Target::Item(module.file))
+        }),
         item => Some(item),
     })
 }

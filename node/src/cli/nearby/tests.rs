@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::net::nearby::announcement::Announcement;
-use crate::net::quic::tests::ticket_in;
 use crate::testing::Scratch;
+use crate::testing::ticket_in;
 use annulus_core::{PeerId, RunId};
 use std::net::SocketAddr;
 

@@ -6,8 +6,8 @@ use crate::participant::error::Error;
 use crate::participant::host::Host;
 use crate::participant::workers::WorkerResult;
 use crate::store::checkpoint_writer::Written;
-use crate::store::user_folders;
 use annulus_core::{Exit, Input, Peer, Round};
+use annulus_net::user_folders;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 

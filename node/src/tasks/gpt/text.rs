@@ -314,6 +314,7 @@ fn decode(bytes: &[u8], place: usize) -> Option<(char, usize)> {
 mod tests {
     use super::*;
     use crate::data::Data;
+    use crate::testing::Twister;
     use std::path::Path;
 
     fn open(path: &Path, unit: Unit) -> Result<Text, DataError> {
@@ -446,5 +447,20 @@ mod tests {
         assert!(error.contains("cannot read"), "{error}");
         let error = open(&std::env::temp_dir(), Unit::Bytes).unwrap_err().to_string();
         assert!(error.contains("is a folder"), "{error}");
+    }
+
+    /// Whatever a file contains, reading ends.
+    #[test]
+    fn any_bytes_are_a_text_or_an_error() {
+        let good = "Ein Körnchen Salz, ein Körnchen Sand. ∮ E⋅da = Q"
+            .repeat(20)
+            .into_bytes();
+        let mut twister = Twister::new(12);
+        for _ in 0..1000 {
+            let data = Data::file_in_memory("text", twister.twist(&good));
+            for unit in [Unit::Bytes, Unit::Characters] {
+                let _ = Text::read_from(&data.single().unwrap(), unit);
+            }
+        }
     }
 }

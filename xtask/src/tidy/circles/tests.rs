@@ -65,6 +65,18 @@ fn circles_are_found_however_they_are_written() {
 }
 
 #[test]
+fn what_the_root_hands_on_of_another_crate_leads_out_of_this_one() {
+    let (found, _) = planted(
+        "outside",
+        &[
+            ("lib.rs", "mod a; pub use other::net; fn f() { a::g(); }"),
+            ("a.rs", "use crate::net::Link; pub fn g() {}"),
+        ],
+    );
+    assert!(found.is_empty(), "{found:?}");
+}
+
+#[test]
 fn a_name_is_sought_where_it_is_defined() {
     // By way of the root, and of a module that hands it on.
     let a = ("a.rs", "use crate::B; pub struct A;");

@@ -10,6 +10,7 @@ use crate::net::hello::{Purpose, VERSION, certificates};
 use crate::net::link::{DialError, DownReason, FrameError, LinkKind, MAX_FRAME, Refusal};
 use crate::net::ticket::{Secret, Ticket};
 use crate::net::transport::peer_at;
+use crate::testing::{self, RUN_KEY};
 use annulus_core::RunId;
 use annulus_core::config::{Layout, Manifest, Settings};
 use annulus_core::invitation::{Invitation, Role, Root};
@@ -25,8 +26,6 @@ use tokio::{
 use web_transport_quinn::Session;
 
 pub(crate) const RUN: RunId = RunId([1; 32]);
-/// The run's key.
-const RUN_KEY: Secret = Secret([2; 32]);
 
 pub(crate) fn root() -> Root {
     let key = RUN_KEY.key().peer();
@@ -35,22 +34,11 @@ pub(crate) fn root() -> Root {
 
 /// A ticket of the run, or of one that only pretends to be it.
 pub(crate) fn ticket_by(run_key: Secret, addrs: Vec<SocketAddr>) -> Ticket {
-    let ticket = made(run_key, RUN, addrs);
+    let ticket = testing::ticket_by(run_key, RUN, addrs);
     Ticket {
         root: root(),
         ..ticket
     }
-}
-
-/// A ticket of another run.
-pub(crate) fn ticket_in(run: RunId, addrs: Vec<SocketAddr>) -> Ticket {
-    made(RUN_KEY, run, addrs)
-}
-
-fn made(run_key: Secret, run: RunId, addrs: Vec<SocketAddr>) -> Ticket {
-    let (all, key) = (Invitation::of_run(run_key.key()), run_key.key().peer());
-    let ticket = Ticket::made_from(&all, Root { run, key }, Role::Member, None, None).unwrap();
-    Ticket { addrs, ..ticket }
 }
 
 pub(crate) fn ticket() -> Ticket {

@@ -5,7 +5,6 @@ use super::files::Data;
 use super::idx;
 use super::listing::{ListedFile, Listing};
 use super::tree::Blocks;
-use crate::tasks::gpt::text::{Text, Unit};
 use crate::testing::Twister;
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -72,20 +71,6 @@ fn images_of_another_size_or_that_unpack_to_much_are_refused_before_they_are_unp
     bomb[16..].fill(0);
     let told = read(cut(gzipped(&bomb)), None).unwrap_err();
     assert!(told.contains("64 times"), "{told}");
-}
-
-#[test]
-fn any_bytes_are_a_text_or_an_error() {
-    let good = "Ein Körnchen Salz, ein Körnchen Sand. ∮ E⋅da = Q"
-        .repeat(20)
-        .into_bytes();
-    let mut twister = Twister::new(12);
-    for _ in 0..TIMES {
-        let data = Data::file_in_memory("text", twister.twist(&good));
-        for unit in [Unit::Bytes, Unit::Characters] {
-            let _ = Text::read_from(&data.single().unwrap(), unit);
-        }
-    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! A [`PeerId`] is an Ed25519 public key, so it needs no authority and nobody can claim it without the private key.
 //! This module knows nothing of runs, tickets or connections.
 
-use crate::store::files::{FileError, read_limited, write_private};
+use crate::files::{FileError, read_limited, write_private};
 use annulus_core::PeerId;
 use annulus_core::signature::Key;
 use rcgen::{CertificateParams, KeyPair, PKCS_ED25519};

@@ -34,35 +34,35 @@ impl fmt::Display for Odd {
 impl std::error::Error for Odd {}
 
 /// The odd file that an error is about, if any.
-pub(crate) fn odd(error: &io::Error) -> Option<Odd> {
+pub fn odd(error: &io::Error) -> Option<Odd> {
     error.get_ref()?.downcast_ref::<Odd>().copied()
 }
 
 /// Opens a file that the user named, for reading.
-pub(crate) fn named(path: &Path) -> io::Result<File> {
+pub fn named(path: &Path) -> io::Result<File> {
     open(path, OpenOptions::new().read(true), false)
 }
 
 /// Fails unless a path that the user named is a plain file.
-pub(crate) fn is_file(metadata: &Metadata) -> io::Result<()> {
+pub fn is_file(metadata: &Metadata) -> io::Result<()> {
     plain(metadata.file_type(), false)
 }
 
 /// Opens a file of a run's folder with `options`. Do not truncate before the folder's lock is held.
 #[cfg(feature = "native")]
-pub(crate) fn own(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+pub fn own(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     open(path, options, true)
 }
 
 /// Opens a file of a run's folder for reading.
 #[cfg(feature = "native")]
-pub(crate) fn own_to_read(path: &Path) -> io::Result<File> {
+pub fn own_to_read(path: &Path) -> io::Result<File> {
     own(path, OpenOptions::new().read(true))
 }
 
 /// Opens or makes a file that serves as a lock. Leaves its content as it is.
 #[cfg(feature = "native")]
-pub(crate) fn lock_file(path: &Path) -> io::Result<File> {
+pub fn lock_file(path: &Path) -> io::Result<File> {
     own(
         path,
         OpenOptions::new()
@@ -75,7 +75,7 @@ pub(crate) fn lock_file(path: &Path) -> io::Result<File> {
 
 /// Makes a folder within a run's folder, unless it exists.
 #[cfg(feature = "native")]
-pub(crate) fn make_folder(path: &Path) -> io::Result<()> {
+pub fn make_folder(path: &Path) -> io::Result<()> {
     match fs::create_dir(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => folder(path),
         made => made,
@@ -84,7 +84,7 @@ pub(crate) fn make_folder(path: &Path) -> io::Result<()> {
 
 /// Fails unless a folder within a run's folder is a real one, and no link.
 #[cfg(feature = "native")]
-pub(crate) fn folder(path: &Path) -> io::Result<()> {
+pub fn folder(path: &Path) -> io::Result<()> {
     let kind = fs::symlink_metadata(path)?.file_type();
     match kind.is_dir() {
         true => Ok(()),
@@ -150,7 +150,7 @@ fn words(kind: FileType) -> &'static str {
 /// # Errors
 ///
 /// If the file ends before, or cannot be read.
-pub(crate) fn read_at(file: &File, buffer: &mut [u8], place: u64) -> io::Result<()> {
+pub fn read_at(file: &File, buffer: &mut [u8], place: u64) -> io::Result<()> {
     #[cfg(unix)]
     {
         std::os::unix::fs::FileExt::read_exact_at(file, buffer, place)

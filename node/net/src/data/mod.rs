@@ -14,9 +14,9 @@ pub mod strokes;
 mod tree;
 
 #[cfg(feature = "native")]
-pub(crate) mod cache;
+pub mod cache;
 #[cfg(feature = "native")]
-pub(crate) mod fetch;
+pub mod fetch;
 #[cfg(feature = "native")]
 pub mod serve;
 

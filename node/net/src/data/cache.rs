@@ -14,9 +14,9 @@
 
 use crate::data::provision::{ListedFile, Listing, Store, Trouble};
 use crate::data::tree::BLOCK;
+use crate::files::{At, FileError, PARTIAL, read_limited, remove_if_there, write_atomic};
 use crate::open;
-use crate::store::files::{At, FileError, PARTIAL, read_limited, remove_if_there, write_atomic};
-use crate::store::user_folders;
+use crate::user_folders;
 use annulus_core::Digest;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;

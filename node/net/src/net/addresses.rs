@@ -71,7 +71,7 @@ pub(crate) fn is_for_one_link(ip: IpAddr) -> bool {
 /// An address in forms that can be dialled. A link-local address needs a scope: the number of this machine's interface.
 /// If it has none, this returns one address for each interface. On the wrong one nobody answers, or a peer that proves
 /// to be another.
-pub(crate) fn dialable(to: SocketAddr) -> Vec<SocketAddr> {
+pub fn dialable(to: SocketAddr) -> Vec<SocketAddr> {
     match to {
         SocketAddr::V6(at) if at.ip().is_unicast_link_local() && at.scope_id() == 0 => {
             let listed = if_addrs::get_if_addrs().unwrap_or_default();

@@ -43,7 +43,7 @@ pub mod reach;
 #[cfg(feature = "native")]
 pub(crate) mod roaming;
 #[cfg(feature = "native")]
-pub(crate) mod slots;
+pub mod slots;
 #[cfg(feature = "native")]
 pub(crate) mod socket;
 #[cfg(all(test, feature = "native"))]
