@@ -7,7 +7,7 @@
 //! It is a page for browsers too: `cargo xtask browser own_model_page` builds it, and
 //! `... --example own_model -- train --page target/browser-own_model_page` serves it.
 
-use annulus::task::{Data, InMemory, Scores, Task, TaskError};
+use annulus::{Data, InMemory, Scores, Task, TaskError};
 use burn::module::Module;
 use burn::nn::{Linear, LinearConfig};
 use burn::tensor::activation::tanh;

@@ -6,8 +6,8 @@
 use std::path::Path;
 use std::time::Instant;
 
-use annulus::task::{Data, Dataset, Task, TaskError};
 use annulus::tasks::digits::{Digits, DigitsConfig};
+use annulus::{Data, Dataset, Task, TaskError};
 use annulus_stock::Mlp;
 use burn::module::Module;
 use burn::optim::{AdamConfig, GradientsParams, ModuleOptimizer};

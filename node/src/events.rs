@@ -14,8 +14,26 @@ use serde::{Deserialize, Deserializer, Serialize};
 pub type Sink<'a> = &'a mut (dyn FnMut(Event) + Send);
 
 /// Something that happened to a run, as one peer saw it.
+///
+/// ```
+/// use annulus::Event;
+/// use annulus::events::LogLine;
+///
+/// let event = Event::Warning { message: "the disk is nearly full".into() };
+/// let line = LogLine::new(0, event).to_json();
+/// assert_eq!(
+///     line,
+///     r#"{"time":"1970-01-01T00:00:00.000Z","event":"warning","message":"the disk is nearly full"}"#
+/// );
+/// let Event::Warning { message } = LogLine::from_json(&line)?.event else {
+///     unreachable!("it was a warning")
+/// };
+/// assert_eq!(message, "the disk is nearly full");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum Event {
     /// This peer is up: it knows the run's manifest, its device works, and others can dial it.
     Ready(Ready),
@@ -181,6 +199,7 @@ pub struct Ready {
 
 /// See [`Event::Pace`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Pace {
     /// The last round of the former way.
     pub round: u64,
@@ -194,6 +213,7 @@ pub struct Pace {
 
 /// See [`Event::Round`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Round {
     /// Its number, from 1.
     pub round: u64,
@@ -231,6 +251,7 @@ pub struct Round {
 
 /// One contributor of a round.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Share {
     /// Its name, 64 hexadecimal digits.
     pub peer: String,
@@ -241,6 +262,7 @@ pub struct Share {
 /// How a peer's membership changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum Change {
     /// It is a member from the next round on.
     Joined,
@@ -256,6 +278,7 @@ pub enum Change {
 
 /// See [`Event::Done`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Done {
     /// The last round that this peer committed.
     pub round: u64,

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 /// Start a run, or go on with one that has stopped.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct TrainOptions {
     /// Where the run comes from.
     pub start: Start,
@@ -25,6 +26,7 @@ pub struct TrainOptions {
 
 /// Where a run comes from.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum Start {
     /// It is new.
     New(Box<NewRun>),
@@ -37,6 +39,7 @@ pub enum Start {
 
 /// Where the peers of a run meet, told the same everywhere.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Meet {
     /// A file that all of them see.
     File(PathBuf),
@@ -69,6 +72,7 @@ impl FromStr for Meet {
 
 /// Take part in a run.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct JoinOptions {
     /// The ticket that a member printed.
     pub ticket: String,
@@ -80,6 +84,7 @@ pub struct JoinOptions {
 
 /// All that defines a new run, apart from the data. Equal on all peers from then on.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct NewRun {
     /// Name of the task, such as `digits`.
     pub task: String,
@@ -135,6 +140,7 @@ pub struct NewRun {
 
 /// Whether a model is split over the members of a run, each of which holds some of its steps.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum SplitRun {
     /// Each member holds all of it.
     Off,
@@ -234,6 +240,7 @@ impl NewRun {
 
 /// How many local steps members take between two exchanges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Steps {
     /// None: every batch is a round.
     None,
@@ -245,6 +252,7 @@ pub enum Steps {
 
 /// When a run ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Length {
     /// After this number of passes over the data.
     Epochs(NonZeroU64),
@@ -254,6 +262,7 @@ pub enum Length {
 
 /// The learning rate over the rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Schedule {
     /// The base rate throughout.
     Constant,
@@ -265,6 +274,7 @@ pub enum Schedule {
 
 /// The page that a peer serves to browsers, on the TCP port of the same number as the UDP port it listens on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Page {
     /// Folder of its files; none: where they are built to.
     pub dir: Option<PathBuf>,
@@ -276,6 +286,7 @@ pub struct Page {
 
 /// A pretended speed of a faster device.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum ActedSpeed {
     /// Slower than it is at best by this factor, at least 1.
     Times(f64),
@@ -285,6 +296,7 @@ pub enum ActedSpeed {
 
 /// Options of one peer; others may have chosen otherwise.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Local {
     /// Folder or file of the training data; none: the task generates it, or another peer sends it.
     pub data: Option<PathBuf>,
@@ -332,6 +344,40 @@ pub struct Local {
     pub when: When,
     /// Niceness of the computing threads, as on Unix: from 0 (not nice) to 19.
     pub nice: u8,
+    /// Folder in which it counts what this user's peers have given to runs; none: it does not count.
+    pub tally: Option<PathBuf>,
+}
+
+impl Default for Local {
+    /// A peer that computes on the best device, says nothing to its network, and serves no page.
+    fn default() -> Self {
+        Self {
+            data: None,
+            keep_data: false,
+            out: "runs".into(),
+            device: "auto".into(),
+            listen: "0".into(),
+            line: None,
+            slower: None,
+            sample_takes: None,
+            advertise: Vec::new(),
+            map_port: false,
+            announce: None,
+            page: None,
+            checkpoint_every: Every::default(),
+            keep: const { NonZeroU32::new(3).unwrap() },
+            eval_every: 0,
+            power: 1.0,
+            memory: None,
+            spans: None,
+            gpu_memory: None,
+            cores: None,
+            leave_within: Duration::from_secs(25),
+            when: When::default(),
+            nice: 0,
+            tally: None,
+        }
+    }
 }
 
 /// How often a peer saves its state: by rounds or by time, whichever comes first.
@@ -343,7 +389,28 @@ pub struct Every {
     pub time: Option<Duration>,
 }
 
+impl Default for Every {
+    fn default() -> Self {
+        Self::rounds(1000)
+    }
+}
+
 impl Every {
+    /// Every so many rounds, and after ten minutes at the latest. The ten minutes are a guess at how much work a user is
+    /// willing to lose.
+    pub fn rounds(rounds: u64) -> Self {
+        let time = (rounds > 0).then_some(Duration::from_secs(600));
+        Self { rounds, time }
+    }
+
+    /// After this many seconds, and not by rounds.
+    pub fn seconds(seconds: u64) -> Self {
+        Self {
+            rounds: 0,
+            time: Some(Duration::from_secs(seconds)),
+        }
+    }
+
     /// Whether a save is due after `round`, when the last one was `since` ago.
     pub fn is_due(&self, round: u64, since: Duration) -> bool {
         (self.rounds > 0 && round.is_multiple_of(self.rounds)) || self.time.is_some_and(|time| since >= time)
@@ -352,6 +419,7 @@ impl Every {
 
 /// When a peer may compute on its machine; by default always.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct When {
     /// Only at these hours.
     pub hours: Option<Hours>,

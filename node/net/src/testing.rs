@@ -24,7 +24,7 @@ impl Scratch {
             std::process::id(),
             NEXT.fetch_add(1, Ordering::Relaxed)
         );
-        // In memory where that is to be had: some tests write thousands of small files.
+        // In memory where possible: some tests write thousands of small files.
         let memory = PathBuf::from("/dev/shm");
         let path = if memory.is_dir() {
             memory

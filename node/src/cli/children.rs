@@ -4,8 +4,8 @@
 //! it arrive as messages.
 
 use super::error::Error;
+use super::process::Signals;
 use crate::events::{Event, LogLine};
-use crate::participant::signals::Requests;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -174,7 +174,7 @@ fn watch_signals(send: SyncSender<Message>) -> io::Result<()> {
 }
 
 async fn asked_to_end() -> io::Result<()> {
-    let mut requests = Requests::new(None)?;
+    let mut requests = Signals::new()?;
     #[cfg(unix)]
     {
         use tokio::signal::unix::{SignalKind, signal};

@@ -1,8 +1,9 @@
 //! How the process ends: its exit code, by which queues and service managers decide whether to start it again.
 
+use crate::ending::LEFT;
 use crate::net::link::{DialError, Refusal};
 use crate::participant::error::Error;
-use crate::participant::start::{Ending, LEFT};
+use crate::participant::start::Ending;
 
 /// The exit codes. Those above 2 are what `sysexits.h` has for the case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

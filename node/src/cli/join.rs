@@ -7,6 +7,7 @@ use super::machine::block_on;
 use super::messages::Role;
 use super::nearby::{self, Wanted};
 use super::output;
+use super::process;
 use super::settings::{self, Settings};
 use super::ticket;
 use super::train::LocalArgs;
@@ -74,7 +75,8 @@ pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<Exit, Error> {
     };
     let options = options(&args, ticket, out, &settings);
     let ending = output::tell(args.local.log(), Role::Newcomer, |sink| {
-        Ok(block_on(start::join(options, tasks, sink))??)
+        let requests = process::prepare(&options.local)?;
+        Ok(block_on(start::join(options, tasks, &requests, sink))??)
     })?;
     Ok(Exit::of(ending))
 }

@@ -31,6 +31,7 @@ mod parser;
 pub mod pause;
 pub mod plan;
 pub mod plot;
+mod process;
 pub mod progress;
 mod qr;
 pub mod replay;

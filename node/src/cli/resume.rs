@@ -5,6 +5,7 @@ use super::exit::Exit;
 use super::machine::block_on;
 use super::messages::Role;
 use super::output;
+use super::process;
 use super::settings;
 use super::train::LocalArgs;
 use crate::options::{Start, TrainOptions};
@@ -40,7 +41,8 @@ Examples:
 pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<Exit, Error> {
     let options = options(&args, tasks)?;
     let ending = output::tell(args.local.log(), Role::Founder, |sink| {
-        Ok(block_on(start::train(options, tasks, sink))??)
+        let requests = process::prepare(&options.local)?;
+        Ok(block_on(start::train(options, tasks, &requests, sink))??)
     })?;
     Ok(Exit::of(ending))
 }

@@ -6,7 +6,7 @@ use self::sources::{file_assignments, word_assignments};
 use super::amounts::seconds;
 use super::error::Error;
 use super::keys::{KEYS, Key, did_you_mean};
-use crate::options::{Every, Length, NewRun, Schedule, SplitRun, Steps};
+use crate::options::{Every, Length, Local, NewRun, Schedule, SplitRun, Steps};
 use crate::task_factory::TaskFactory;
 use annulus_core::Topology;
 use annulus_core::codec::Codec;
@@ -16,7 +16,6 @@ use serde_json::{Map, Value};
 use std::fmt::Write as _;
 use std::num::{IntErrorKind, NonZeroU32, ParseIntError};
 use std::str::FromStr;
-use std::time::Duration;
 
 /// Settings taken together.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,6 +30,18 @@ pub struct Settings {
     pub eval_every: u64,
     /// The first key that was given and is the run's own.
     pub of_run: Option<String>,
+}
+
+impl Settings {
+    /// A peer's options with its settings.
+    pub fn of_peer(&self, local: Local) -> Local {
+        Local {
+            checkpoint_every: self.checkpoint_every,
+            keep: self.keep,
+            eval_every: self.eval_every,
+            ..local
+        }
+    }
 }
 
 /// Reads settings: the defaults, then the task's, then a TOML text, then `KEY=VALUE` words, the later winning.
@@ -72,8 +83,8 @@ pub fn read(
                 task: task.name.to_owned(),
                 ..NewRun::default()
             },
-            checkpoint_every: every_rounds(1000),
-            keep: const { NonZeroU32::new(3).unwrap() },
+            checkpoint_every: Every::default(),
+            keep: Local::default().keep,
             eval_every: 0,
             of_run: None,
         },
@@ -457,19 +468,9 @@ fn on(text: &str) -> Option<bool> {
 /// Every so many rounds, or after some time.
 fn every(text: &str) -> Result<Every, String> {
     match seconds(text) {
-        Ok(seconds) => Ok(Every {
-            rounds: 0,
-            time: Some(Duration::from_secs(seconds)),
-        }),
-        Err(_) => Ok(every_rounds(number(text)?)),
+        Ok(seconds) => Ok(Every::seconds(seconds)),
+        Err(_) => Ok(Every::rounds(number(text)?)),
     }
-}
-
-/// Saves every `rounds` rounds, and after ten minutes at the latest. The ten minutes are a guess at how much work a user is
-/// willing to lose.
-fn every_rounds(rounds: u64) -> Every {
-    let time = (rounds > 0).then_some(Duration::from_secs(600));
-    Every { rounds, time }
 }
 
 fn number<N: FromStr<Err = ParseIntError>>(text: &str) -> Result<N, String> {

@@ -10,12 +10,14 @@ use super::keys;
 use super::machine::block_on;
 use super::messages;
 use super::output::{self, Log, LogFormat};
+use super::process;
 use super::settings::{self, Settings};
 use crate::options::{ActedSpeed, Hours, Local, Meet, Page, SplitRun, Start, TrainOptions, When};
 use crate::participant::{run_setup, start};
 use crate::task_factory::TaskFactory;
 use annulus_core::invitation::Role;
 use annulus_net::files::read_named;
+use annulus_net::user_folders;
 use std::fmt::Display;
 use std::num::{NonZeroU16, NonZeroUsize};
 use std::path::PathBuf;
@@ -193,7 +195,7 @@ impl LocalArgs {
 
     /// As options; `out` is the folder if none was given.
     pub fn to_local(&self, out: PathBuf, settings: &Settings) -> Local {
-        Local {
+        settings.of_peer(Local {
             data: self.data.clone(),
             keep_data: self.keep_data,
             out: self.out.clone().unwrap_or(out),
@@ -211,9 +213,6 @@ impl LocalArgs {
                 tls: self.tls_cert.clone().zip(self.tls_key.clone()),
                 hosts: self.host.clone(),
             }),
-            checkpoint_every: settings.checkpoint_every,
-            keep: settings.keep,
-            eval_every: settings.eval_every,
             power: self.power,
             memory: self.memory,
             spans: self.spans,
@@ -226,7 +225,9 @@ impl LocalArgs {
                 idle: self.only_idle,
             },
             nice: self.nice,
-        }
+            tally: user_folders::data(),
+            ..Local::default()
+        })
     }
 }
 
@@ -266,7 +267,8 @@ pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<Exit, Error> {
         return Ok(Exit::Done);
     }
     let ending = output::tell(args.local.log(), messages::Role::Founder, |sink| {
-        Ok(block_on(start::train(options, tasks, sink))??)
+        let requests = process::prepare(&options.local)?;
+        Ok(block_on(start::train(options, tasks, &requests, sink))??)
     })?;
     Ok(Exit::of(ending))
 }

@@ -22,6 +22,7 @@ use std::path::PathBuf;
 
 /// Why a participant could not start or continue, with advice.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// No task of that name.
     #[error("there is no task {name:?} in this program; it knows {}", .known.join(", "))]
@@ -194,6 +195,12 @@ pub enum Error {
         dir = .0.display()
     )]
     Page(PathBuf),
+    /// A setting has no such value, or there is none of that name.
+    #[error("{0}")]
+    Setting(String),
+    /// The system starts no thread.
+    #[error("this system does not start the run's thread: {0}")]
+    Thread(std::io::Error),
     /// The settings of a new run contradict each other.
     #[error("these settings are not possible: {0}")]
     Settings(&'static str),

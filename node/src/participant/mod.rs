@@ -34,6 +34,8 @@ pub mod permission;
 #[cfg(feature = "native")]
 pub mod planning;
 #[cfg(feature = "native")]
+pub mod requests;
+#[cfg(feature = "native")]
 pub(crate) mod right;
 #[cfg(feature = "native")]
 pub(crate) mod run_data;
@@ -41,8 +43,6 @@ pub(crate) mod run_data;
 pub mod run_setup;
 #[cfg(feature = "native")]
 pub mod senses;
-#[cfg(feature = "native")]
-pub(crate) mod signals;
 #[cfg(feature = "native")]
 pub mod split;
 #[cfg(feature = "native")]

@@ -14,9 +14,9 @@ use crate::participant::event_translator::EventTranslator;
 use crate::participant::host::{self, Host};
 use crate::participant::limits::Pace;
 use crate::participant::permission::Permission;
+use crate::participant::requests::Requests;
 use crate::participant::right::revocations_in;
 use crate::participant::run_setup::{Computes, RunSetup, Whole};
-use crate::participant::signals::Requests;
 use crate::participant::workers::{Engine, Limits, WorkerResult, Workers};
 use crate::store::checkpoint_writer::{CheckpointWriter, Destination, Written};
 use crate::store::evals::Evaluated;
@@ -28,7 +28,6 @@ use annulus_core::interface::SpanWork;
 use annulus_core::peer::Event as PeerEvent;
 use annulus_core::shuffle::Shuffle;
 use annulus_core::{Contact, Digest, Exit, Input, Manifest, Peer, Round, Time};
-use annulus_net::user_folders;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -78,7 +77,7 @@ impl<'a> Participant<'a> {
         local: Local,
         destination: Destination,
         known: Known,
-        requests: &'a mut Requests,
+        requests: &'a Requests,
         permission: &'a mut Permission,
         start: Instant,
         sink: Sink<'a>,
@@ -230,7 +229,7 @@ struct NativeHost<'a> {
     /// The peers to look for after a restart.
     known: Known,
     /// Requests to leave.
-    requests: &'a mut Requests,
+    requests: &'a Requests,
     /// Whether it may compute on this machine.
     permission: &'a mut Permission,
     /// Since when it is leaving because it may not.
@@ -344,7 +343,7 @@ impl Host for NativeHost<'_> {
                 self.keep_fresh(driver.peer());
                 let at = driver.link().local_addr();
                 self.tell_nearby(driver.peer(), at);
-                if let (Some(tally), Some(folder)) = (self.given.due(), user_folders::data()) {
+                if let (Some(tally), Some(folder)) = (self.given.due(), self.local.tally.clone()) {
                     // If this fails, this number is lost.
                     tokio::task::spawn_blocking(move || tally.keep(&folder));
                 }

@@ -2,7 +2,6 @@
 
 use crate::data::fetch::{Guest, fetch_manifest};
 use crate::data::provision::Source;
-pub use crate::ending::LEFT;
 use crate::events::{Event, Sink};
 use crate::net::link::DialError;
 use crate::net::ticket::{Secret, Ticket};
@@ -10,14 +9,13 @@ use crate::options::{JoinOptions, Local, Meet, NewRun, Start, TrainOptions};
 use crate::participant::error::Error;
 use crate::participant::folder::{Folder, ticket_to};
 use crate::participant::home::{listen, told_to};
-use crate::participant::limits::keep_to_cores;
+use crate::participant::initial;
 pub use crate::participant::native::Ending;
 use crate::participant::native::Participant;
 use crate::participant::permission::{LOOK, Permission};
+use crate::participant::requests::Requests;
 use crate::participant::right::Right;
 use crate::participant::run_setup::{Computes, Means, RunSetup, prepare};
-use crate::participant::signals::Requests;
-use crate::participant::{initial, memory};
 use crate::store::checkpoint::RunWriter;
 use crate::store::checkpoint_writer::Destination;
 use crate::store::known::Known;
@@ -39,14 +37,16 @@ mod meet;
 use fetching::fetch_data;
 use meet::Met;
 
-/// Starts or resumes a run and takes part in it until it ends or this peer is asked to leave (Ctrl-C). If the folder
+/// Starts or resumes a run and takes part in it until it ends or `requests` asks this peer to leave. If the folder
 /// already holds the same new run, resumes that.
+///
+/// It changes nothing of the process: cores, signals and the allocator are the caller's.
 pub async fn train(
     options: TrainOptions,
     factories: &[TaskFactory],
+    requests: &Requests,
     sink: Sink<'_>,
 ) -> Result<Ending, Error> {
-    let requests = prepared_for(&options.local)?;
     let local = options.local;
     let (folder, errand) = match options.start {
         Start::New(run) => (Folder::take(&local.out)?, Errand::Begin(run)),
@@ -57,10 +57,14 @@ pub async fn train(
     take_part(folder, local, &errand, factories, requests, sink).await
 }
 
-/// Joins a run and takes part in it until it ends or this peer is asked to leave (Ctrl-C). If its folder already holds
-/// that run, it continues there.
-pub async fn join(options: JoinOptions, factories: &[TaskFactory], sink: Sink<'_>) -> Result<Ending, Error> {
-    let requests = prepared_for(&options.local)?;
+/// Joins a run and takes part in it until it ends or `requests` asks this peer to leave. If its folder already holds
+/// that run, it continues there. It changes nothing of the process either.
+pub async fn join(
+    options: JoinOptions,
+    factories: &[TaskFactory],
+    requests: &Requests,
+    sink: Sink<'_>,
+) -> Result<Ending, Error> {
     let ticket: Ticket = options.ticket.parse()?;
     let folder = match options.numbered {
         true => Folder::take_free(&options.local.out)?,
@@ -85,15 +89,6 @@ fn is_folder(path: &Path) -> Result<bool, Error> {
     }
 }
 
-/// Sets limits of cores and memory and listens for requests to end. Call this before there are any threads.
-fn prepared_for(local: &Local) -> Result<Requests, Error> {
-    if let Some(cores) = local.cores {
-        keep_to_cores(cores.get()).map_err(Error::Cores)?;
-    }
-    memory::keep_within(local.memory);
-    Requests::new(Some(local.leave_within)).map_err(Error::Requests)
-}
-
 /// Takes part whenever it may compute on this machine, until the run ends or this peer is asked to leave. When it may
 /// not, it releases everything, and later comes back as if by the same command.
 async fn take_part(
@@ -101,14 +96,14 @@ async fn take_part(
     local: Local,
     errand: &Errand,
     factories: &[TaskFactory],
-    mut requests: Requests,
+    requests: &Requests,
     sink: Sink<'_>,
 ) -> Result<Ending, Error> {
     let mut permission = Permission::new(local.when, folder.path())?;
     let mut site = None;
     loop {
         let mut told = told_to(&site, sink);
-        if !wait_for(&mut permission, &mut requests, &mut told).await {
+        if !wait_for(&mut permission, requests, &mut told).await {
             return Ok(Ending::Left);
         }
         drop(told);
@@ -125,7 +120,7 @@ async fn take_part(
         let Some(entrance) = entrance else {
             return Ok(Ending::Finished);
         };
-        match entrance.take_part(&mut requests, &mut permission).await? {
+        match entrance.take_part(requests, &mut permission).await? {
             Outcome::Over(ending) => return Ok(ending),
             Outcome::Aside(page) => site = page,
         }
@@ -133,7 +128,7 @@ async fn take_part(
 }
 
 /// Waits until it may compute on this machine. Returns false if it was asked to leave instead.
-async fn wait_for(permission: &mut Permission, requests: &mut Requests, sink: Sink<'_>) -> bool {
+async fn wait_for(permission: &mut Permission, requests: &Requests, sink: Sink<'_>) -> bool {
     let mut told = None;
     while let Some(against) = permission.against() {
         if told.replace(against) != Some(against) {
@@ -394,7 +389,7 @@ impl<'a> Starting<'a> {
 
 impl Entrance<'_> {
     /// Opens link, page and record, and runs the peer.
-    async fn take_part(self, requests: &mut Requests, permission: &mut Permission) -> Result<Outcome, Error> {
+    async fn take_part(self, requests: &Requests, permission: &mut Permission) -> Result<Outcome, Error> {
         let Self {
             starting,
             manifest,

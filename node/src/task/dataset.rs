@@ -11,6 +11,33 @@ use serde::Serialize;
 /// Batches are made ahead of time on a separate thread while the device works, so put slow work here: decoding,
 /// cropping, tokenizing. A batch must depend on the samples' numbers alone, since every peer that works on a sample
 /// must get the same.
+///
+/// ```
+/// use annulus::Dataset;
+/// use annulus::task::Digest;
+///
+/// /// The numbers below a bound; a batch is their squares.
+/// struct Squares(u64);
+///
+/// impl Dataset for Squares {
+///     type Batch = Vec<u64>;
+///
+///     fn len(&self) -> u64 {
+///         self.0
+///     }
+///
+///     fn digest(&self) -> Digest {
+///         Digest::of(&self.0.to_le_bytes())
+///     }
+///
+///     fn batch(&self, samples: &[u64]) -> Vec<u64> {
+///         samples.iter().map(|number| number * number).collect()
+///     }
+/// }
+///
+/// assert_eq!(Squares(10).batch(&[3, 1]), [9, 1]);
+/// assert!(!Squares(10).is_empty());
+/// ```
 pub trait Dataset: Send + Sync {
     /// The input of the loss: plain numbers, which the task turns into tensors. It holds no tensors.
     type Batch: Send + 'static;
@@ -41,6 +68,15 @@ pub trait Dataset: Send + Sync {
 }
 
 /// A data set of samples in memory. A batch is a `Vec` of copies of them.
+///
+/// ```
+/// use annulus::{Dataset, InMemory};
+///
+/// let set = InMemory::new(vec![(0.5f32, 'a'), (1.5, 'b')]);
+/// assert_eq!(set.len(), 2);
+/// assert_eq!(set.batch(&[1, 0]), [(1.5, 'b'), (0.5, 'a')]);
+/// assert_ne!(set.digest(), InMemory::new(vec![(0.5f32, 'a')]).digest());
+/// ```
 #[derive(Clone, Debug)]
 pub struct InMemory<S> {
     samples: Vec<S>,

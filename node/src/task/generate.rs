@@ -8,6 +8,34 @@ use burn::tensor::Device;
 use super::error::TaskError;
 
 /// Generates text with a trained model: `annulus sample` prints it, and a tab's page shows it while the model learns.
+///
+/// ```
+/// use annulus::Generate;
+/// use annulus::burn::nn::Linear;
+/// use annulus::burn::tensor::{Device, Tensor};
+/// use annulus::task::{Emit, Generating, Prompt};
+///
+/// /// Writes the number that the model gives for the prompt's length.
+/// struct Numbers;
+///
+/// impl Generate<Linear> for Numbers {
+///     fn generate<'a>(
+///         &'a self,
+///         model: &'a Linear,
+///         prompt: &'a Prompt,
+///         device: &'a Device,
+///         emit: Emit<'a>,
+///     ) -> Generating<'a> {
+///         Box::pin(async move {
+///             let length = prompt.text.len() as f32;
+///             let number = model.forward(Tensor::<2>::from_floats([[length]], device));
+///             let number = number.into_data_async().await?;
+///             emit(&format!("{number}")).await;
+///             Ok(())
+///         })
+///     }
+/// }
+/// ```
 pub trait Generate<M: Module> {
     /// Continues a prompt, and emits text as it is generated: `emit(text).await`. `model` is on `device`, without
     /// autodiff. Read numbers back by `into_data_async().await`, since a tab must not block. Write the body as

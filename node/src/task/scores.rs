@@ -3,6 +3,21 @@
 use burn::tensor::Tensor;
 
 /// The result of [`Task::evaluate`](crate::task::Task::evaluate), still on the device: tensors of one element.
+///
+/// ```
+/// use annulus::Scores;
+/// use annulus::burn::tensor::{Device, Tensor};
+///
+/// let device = Device::flex();
+/// let loss = Tensor::<1>::from_floats([0.25], &device);
+/// // A task without right answers has a loss alone.
+/// let scores = Scores::from(loss.clone());
+/// assert!(scores.accuracy.is_none());
+/// // One with answers says what share of them is right.
+/// let accuracy = Some(Tensor::from_floats([0.9], &device));
+/// let scores = Scores { loss, accuracy };
+/// assert_eq!(scores.loss.into_scalar::<f32>(), 0.25);
+/// ```
 #[derive(Debug)]
 pub struct Scores {
     /// Mean loss.

@@ -15,6 +15,18 @@ use super::error::DataError;
 use crate::open;
 
 /// The user's data: one file, or a folder of files. Clones are the same data.
+///
+/// ```
+/// use annulus_net::data::Data;
+///
+/// let data = Data::folder_in_memory(vec![("words".into(), "one two".into())]);
+/// let words = data.file("words")?.expect("it is there");
+/// assert!(data.file("numbers")?.is_none());
+/// assert_eq!(words.size()?, 7);
+/// // Exactly the files that were asked for go to peers that lack them.
+/// assert_eq!(data.files_used().len(), 1);
+/// # Ok::<(), annulus_net::data::DataError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Data(Arc<Inner>);
 

@@ -7,7 +7,6 @@ use crate::participant::host::Host;
 use crate::participant::workers::WorkerResult;
 use crate::store::checkpoint_writer::Written;
 use annulus_core::{Exit, Input, Peer, Round};
-use annulus_net::user_folders;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
@@ -70,8 +69,8 @@ impl NativeHost<'_> {
         if whole && !self.in_a_hurry && !aside && is_due {
             self.evaluate_last(round, &peer.state().params).await;
         }
-        if let (Some(tally), Some(folder)) = (self.given.take(), user_folders::data()) {
-            let _ = tally.keep(&folder);
+        if let (Some(tally), Some(folder)) = (self.given.take(), &self.local.tally) {
+            let _ = tally.keep(folder);
         }
         self.checkpoint_writer.finish();
         while let Ok(written) = self.written.try_recv() {

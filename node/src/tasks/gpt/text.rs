@@ -449,7 +449,7 @@ mod tests {
         assert!(error.contains("is a folder"), "{error}");
     }
 
-    /// Whatever a file contains, reading ends.
+    /// Reading ends for any content of a file.
     #[test]
     fn any_bytes_are_a_text_or_an_error() {
         let good = "Ein Körnchen Salz, ein Körnchen Sand. ∮ E⋅da = Q"
