@@ -112,13 +112,13 @@ def _in_training(objective: Objective) -> Iterator[torch.nn.Module]:
     try:
         if not model.training:
             model.train()
-        if cached:
+        if config is not None and cached:
             # A cache of keys and values is for writing text; it only adds outputs here.
             config.use_cache = False
         objective.training = True
         yield copy.deepcopy(objective).to("cpu", torch.float32) if elsewhere else objective
     finally:
-        if cached:
+        if config is not None and cached:
             config.use_cache = cached
         for module, mode in modes.items():
             module.training = mode

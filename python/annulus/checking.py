@@ -96,7 +96,7 @@ def compare(device: str, made: dict[str, np.ndarray], expected: dict[str, np.nda
     if missing:
         raise CheckError(f"on {device} there is no gradient of {', '.join(missing)}")
 
-    def square(array):
+    def square(array: np.ndarray) -> float:
         return float(np.sum(np.square(array, dtype=np.float64)))
 
     norm = sum(map(square, expected.values())) ** 0.5 or 1.0

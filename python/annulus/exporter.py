@@ -111,7 +111,7 @@ def _names(
         return list(keys), None
     if target is None:
         target = next((name for name in samples.TARGETS if name in keys), None)
-    if target not in keys:
+    if target is None or target not in keys:
         raise ExportError(f"which of {', '.join(keys)} is the target? Pass target=")
     return list(keys), list(keys).index(target)
 

@@ -228,7 +228,7 @@ def adaptive_pooling(w: Lowering, c: Call) -> Name:
 
 def pooling_matrix(inputs: int, outputs: int) -> np.ndarray:
     """The share of each input place (rows) in each output place (columns), by PyTorch's rule of ranges."""
-    matrix = np.zeros((inputs, outputs), np.float32)
+    matrix: np.ndarray = np.zeros((inputs, outputs), np.float32)
     for at in range(outputs):
         start, end = at * inputs // outputs, -(-(at + 1) * inputs // outputs)
         matrix[start:end, at] = 1 / (end - start)

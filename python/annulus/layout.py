@@ -86,7 +86,7 @@ def transpose(w: Lowering, c: Call) -> Name:
 def movedim(w: Lowering, c: Call) -> Name:
     rank = fake(c["self"]).dim()
 
-    def as_list(axes):
+    def as_list(axes: Any) -> list[int]:
         return [axis % rank for axis in ([axes] if isinstance(axes, int) else axes)]
 
     source, target = as_list(c["source"]), as_list(c["destination"])

@@ -6,7 +6,7 @@ The graph of `torch.export` runs as it is, so this is the user's model and not o
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,15 @@ from torch import fx
 from .arithmetic import keep_probability
 from .capture import Captured
 from .lowering import Call
+
+#: The arguments that switch dropout off.
+OFF: dict[str, dict[str, Any]] = {
+    "dropout": {"train": False},
+    "feature_dropout": {"train": False},
+    "lstm": {"dropout": 0.0},
+    "gru": {"dropout": 0.0},
+    "scaled_dot_product_attention": {"dropout_p": 0.0},
+}
 
 
 @dataclass(frozen=True)
@@ -31,7 +40,7 @@ class Result:
     def distance(self, other: Result) -> float:
         """How far another gradient is from this one: the L2 norm of the difference, relative to this gradient's."""
 
-        def squares(arrays):
+        def squares(arrays: Iterable[np.ndarray]) -> float:
             return sum(float(np.sum(np.square(array, dtype=np.float64))) for array in arrays)
 
         difference = squares(other.gradient[name] - own for name, own in self.gradient.items())
@@ -81,8 +90,6 @@ def _without_dropout(module: fx.GraphModule, dtype: torch.dtype) -> None:
             graph.erase_node(node)
             continue
         keep = keep_probability(node)
-        off = {"dropout": {"train": False}, "feature_dropout": {"train": False}, "lstm": {"dropout": 0.0}}
-        off |= {"gru": off["lstm"], "scaled_dot_product_attention": {"dropout_p": 0.0}}
         if keep is not None:
             with graph.inserting_before(node):
                 constant = graph.call_function(torch.ops.aten.full_like.default, (call["self"], keep))
@@ -91,7 +98,7 @@ def _without_dropout(module: fx.GraphModule, dtype: torch.dtype) -> None:
                 call["self"].replace_all_uses_with(constant, delete_user_cb=lambda user, first=constant: first < user)
             graph.erase_node(node)
         else:
-            for name, value in off.get(call.name, {}).items():
+            for name, value in OFF.get(call.name, {}).items():
                 _set(node, name, value)
             node.args = fx.node.map_aggregate(node.args, lambda value: _wider(value, dtype))
             node.kwargs = fx.node.map_aggregate(node.kwargs, lambda value: _wider(value, dtype))

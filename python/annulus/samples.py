@@ -81,7 +81,7 @@ def array(value: Any, name: str) -> np.ndarray:
         return np.asarray(made, np.int64, order="C")
     if made.dtype.kind == "b":
         return np.asarray(made, order="C")
-    raise ExportError(f"{name} of the samples holds {type(value).__name__}: turn it into a tensor of numbers")
+    raise ExportError(f"{name} of the samples holds {type(value).__name__}: turn it into numbers, or leave it out")
 
 
 def _same_length(columns: list[np.ndarray]) -> list[np.ndarray]:
