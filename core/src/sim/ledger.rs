@@ -7,6 +7,7 @@ mod checks;
 mod standing;
 
 use self::arithmetic::step;
+pub(super) use self::arithmetic::{follow_means, square};
 use self::checks::{check_head, check_record, count};
 use super::node::Node;
 use super::{device, kept};
@@ -243,7 +244,7 @@ impl Ledger {
             let known = point.moments.get(&node.id);
             let mut made = (Vec::new(), 0.0);
             let (pure, of_steps) = match local.filter(|_| !share.is_empty()) {
-                None => device::contribution(params, positions, weight),
+                None => device::contribution(&self.manifest.layout, params, positions, weight),
                 // The result of the first steps shows in that of the others.
                 Some(round) if round.part == Part::Lead => return Ok(()),
                 Some(round) => {
