@@ -1,7 +1,7 @@
 //! The conditions where members keep parts of the moments: each round against its definition, and what each member
 //! keeps besides.
 
-use super::ledger::{follow_means, square};
+use super::means::{follow_means, square};
 use crate::access::signature::Signed;
 use crate::base::id::PeerId;
 use crate::ledger::{Head, Header, Member, Record};

@@ -7,7 +7,6 @@ mod checks;
 mod standing;
 
 use self::arithmetic::step;
-pub(super) use self::arithmetic::{follow_means, square};
 use self::checks::{check_head, check_record, count};
 use super::node::Node;
 use super::{device, kept};

@@ -29,7 +29,7 @@ pub fn norm_squared(block: &[f32]) -> f64 {
     ((a + b) + (c + d)) + ((e + f) + (g + h))
 }
 
-/// The same for the elements of a vector from `start` on, without those in the `skipped` ranges, which lie in order.
+/// Sum of the squares of the elements of a vector from `start` on, without those in the `skipped` ranges, which lie in order.
 /// The norms of what lies between these are added one after the other.
 pub fn norm_squared_without(skipped: &[Range<usize>], start: usize, block: &[f32]) -> f64 {
     let end = start + block.len();
