@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use annulus_core::Layout;
+use annulus_core::{Layout, TensorRule, TensorSpec};
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{Device, Tensor, TensorData};
 
@@ -299,7 +299,6 @@ fn used_by<M: Module>(model: &M) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use annulus_core::{TensorRule, TensorSpec};
 
     /// Steps that each use one tensor of this shape.
     fn model(shapes: &[&[usize]]) -> ModelSteps {

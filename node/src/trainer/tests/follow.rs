@@ -45,7 +45,7 @@ impl Task for Numbers {
     }
 
     fn model(&self, device: &Device) -> Centred {
-        let value = |value: f32| Param::from_tensor(Tensor::from_floats([value], device).require_grad());
+        let value = |value: f32| Param::from_tensor(Tensor::<1>::from_floats([value], device).require_grad());
         Centred {
             mean: value(1.0),
             scale: value(2.0),
