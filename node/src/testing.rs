@@ -1,6 +1,6 @@
 //! A small made-up run for tests: members come, fail and leave, samples return, and states change with each round.
 
-use annulus_core::config::{Layout, Manifest, TensorSpec};
+use annulus_core::config::{Layout, Manifest, TensorRule, TensorSpec};
 use annulus_core::id::{Contact, Digest, PeerId};
 use annulus_core::invitation::Invitation;
 use annulus_core::ledger::{Founder, Head, Header, Member, Newcomer, Ready, Record, Trials};
@@ -116,7 +116,10 @@ pub(crate) fn manifest() -> Manifest {
             name: name.into(),
             shape: shape.into(),
             offset: layout.len,
-            decay: shape.len() > 1,
+            rule: match shape.len() {
+                0 | 1 => TensorRule::Step,
+                _ => TensorRule::StepAndDecay,
+            },
         };
         layout.len += tensor.len();
         layout.tensors.push(tensor);

@@ -48,6 +48,8 @@ pub enum Bug {
     FeedTwice,
     /// One member adds its rounding error to the shared parameters.
     FeedbackIntoState,
+    /// A member applies the optimizer to tensors that follow a mean.
+    OptimizeMeans,
     /// An owner forgets the rounding error of the sum that it finishes.
     OwnersRoundingForgotten,
     /// A member rounds moments by something that it alone knows.
@@ -130,7 +132,7 @@ pub enum Bug {
 
 impl Bug {
     /// Bugs that faults bring to light.
-    pub const OF_FAULTS: [Self; 30] = [
+    pub const OF_FAULTS: [Self; 31] = [
         Self::CommitWithoutRepair,
         Self::CountTheDead,
         Self::KeepSuspectsApart,
@@ -153,6 +155,7 @@ impl Bug {
         Self::KeepWhoSlows,
         Self::NameAside,
         Self::FeedbackIntoState,
+        Self::OptimizeMeans,
         Self::OwnersRoundingForgotten,
         Self::RoundByPlace,
         Self::GuestsGoOn,

@@ -3,7 +3,6 @@
 use super::sum::{Room, sum_encode};
 use super::{Cut, Kept, Plan};
 use crate::numeric::codec::Codec;
-use crate::numeric::optim::norm_squared;
 use crate::wire::{Leg, Message, ViewKey};
 use bytes::Bytes;
 use std::ops::Range;
@@ -44,7 +43,7 @@ impl Assembly {
     /// The squared norm of the sum: what each member has summed, part by part in the order of the vector. `None` if
     /// members do not exchange it.
     pub fn squared(&self) -> Option<f64> {
-        let kept = self.cut.kept.as_deref().filter(|kept| kept.clips)?;
+        let kept = self.cut.kept.as_deref().filter(|kept| kept.clips.is_some())?;
         if self.is_serial {
             return Some(self.squared_of_all(kept));
         }
@@ -67,7 +66,7 @@ impl Assembly {
         let mut parts = Vec::new();
         self.decode(0..self.cut.len, |range, values| {
             let part = kept.part_at(range.start);
-            let squared = norm_squared(values);
+            let squared = kept.squared(range.start, values);
             match parts.last_mut() {
                 Some((last, all)) if *last == part => *all += squared,
                 _ => parts.push((part, squared)),
@@ -374,7 +373,7 @@ mod tests {
             len: 5000,
             piece: 256,
             grain: 1,
-            kept: Some(Arc::new(Kept::new(parts, chains, 2, 256, false))),
+            kept: Some(Arc::new(Kept::new(parts, chains, (2, 256), None))),
         };
         let values: Vec<f32> = (0..5000).map(|i| i as f32).collect();
         let mut all = Assembly::new(cut.clone(), Codec::F32);

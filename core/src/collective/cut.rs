@@ -47,7 +47,7 @@ impl Cut {
                 parts,
                 chains,
                 sizes,
-                manifest.clip.is_some(),
+                manifest.clip.map(|_| manifest.layout.means()),
                 lanes,
             ))
         });

@@ -12,6 +12,7 @@
 
 use super::lanes::Lanes;
 use crate::ledger::keepers::Chain;
+use crate::numeric::optim::norm_squared_without;
 use crate::run::parts::Parts;
 use std::ops::Range;
 
@@ -34,19 +35,24 @@ pub struct Kept {
     firsts: Vec<Vec<u16>>,
     /// All pieces of the vector, in its order, with their places.
     order: Vec<(Range<usize>, (usize, usize))>,
-    /// Whether members exchange the squares of their sums.
-    pub clips: bool,
+    /// If members exchange the squares of their sums: the elements that these leave out.
+    pub clips: Option<Vec<Range<usize>>>,
     /// The lanes, if the model is split. Then sums pass all keepers of a part's weights, and members publish only
     /// words.
     pub lanes: Option<Lanes>,
 }
 
 impl Kept {
-    /// The pieces, of at most `piece` elements, of parts whose sums pass these members.
+    /// The pieces, of at most `piece` elements, of parts whose sums pass these of `members` members.
     ///
     /// # Panics
     /// If a part has no keeper.
-    pub fn new(parts: Parts, chains: Vec<Chain>, members: usize, piece: usize, clips: bool) -> Self {
+    pub fn new(
+        parts: Parts,
+        chains: Vec<Chain>,
+        (members, piece): (usize, usize),
+        clips: Option<Vec<Range<usize>>>,
+    ) -> Self {
         Self::with_lanes(parts, chains, (members, piece), clips, None)
     }
 
@@ -58,7 +64,7 @@ impl Kept {
         parts: Parts,
         chains: Vec<Chain>,
         (members, piece): (usize, usize),
-        clips: bool,
+        clips: Option<Vec<Range<usize>>>,
         lanes: Option<Lanes>,
     ) -> Self {
         let borders = lanes
@@ -81,7 +87,7 @@ impl Kept {
             }
         }
         for (pieces, firsts) in pieces.iter_mut().zip(&firsts) {
-            if clips || lanes.is_some() || pieces.is_empty() || firsts.is_empty() {
+            if clips.is_some() || lanes.is_some() || pieces.is_empty() || firsts.is_empty() {
                 let (range, part) = (0..0, None);
                 pieces.insert(0, Piece { range, part });
             }
@@ -208,8 +214,13 @@ impl Kept {
     /// Bytes of a word.
     pub fn word_len(&self, chunk: usize) -> usize {
         match self.clips {
-            true => 8 * self.firsts[chunk].len(),
-            false => 0,
+            Some(_) => 8 * self.firsts[chunk].len(),
+            None => 0,
         }
+    }
+
+    /// The square of the sums from an element on, for the norm.
+    pub fn squared(&self, start: usize, sums: &[f32]) -> f64 {
+        norm_squared_without(self.clips.as_deref().unwrap_or_default(), start, sums)
     }
 }

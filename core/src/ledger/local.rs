@@ -19,7 +19,7 @@
 
 use crate::ledger::cut::Cut;
 use crate::ledger::stepping::apply_optimizer;
-use crate::numeric::optim::{clip_scale, norm_squared};
+use crate::numeric::optim::{clip_scale, norm_squared_without};
 use crate::run::config::Manifest;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
@@ -203,13 +203,12 @@ impl LocalOptimizer {
         if self.slots.is_empty() {
             self.slots = vec![vec![0.0; manifest.layout.len]; manifest.optimizer.slots()];
         }
-        let mut scale = 1.0 / samples as f32;
-        if let Some(max) = manifest.clip {
-            let norm = norm_squared(sum).sqrt() * f64::from(scale);
-            scale *= clip_scale(norm, max);
-        }
         let optimizer = &manifest.optimizer;
-        let step = optimizer.step(rate, number, scale);
+        let mut step = optimizer.step(rate, number, 1.0 / samples as f32);
+        if let Some(max) = manifest.clip {
+            let squared = norm_squared_without(&manifest.layout.means(), 0, sum);
+            step = step.clipped(clip_scale(squared.sqrt() * f64::from(step.scale), max));
+        }
         let mut slots: Vec<&mut [f32]> = self.slots.iter_mut().map(|slot| &mut slot[..]).collect();
         apply_optimizer(optimizer, &manifest.layout, &step, 0, params, &mut slots, sum);
     }

@@ -1,8 +1,7 @@
-//! One optimizer step over a range of the flat vector, with the layout's weight decay and the run's moment
-//! precision.
+//! One optimizer step over a range of the flat vector, by each tensor's rule and in the run's moment precision.
 
 use crate::numeric::optim::{Moments as Kind, Optimizer, Slot, Step, step_coded};
-use crate::run::config::{Layout, Manifest};
+use crate::run::config::{Layout, Manifest, TensorRule};
 use std::ops::Range;
 
 /// The optimizer's vectors of this many elements before the first step.
@@ -40,7 +39,7 @@ pub(crate) fn step_slots(
     }
 }
 
-/// Applies one step to elements of the flat vector from `start` on, with weight decay where the layout has it.
+/// Applies one step to elements of the flat vector from `start` on, by the rule of each tensor.
 pub(crate) fn apply_optimizer(
     optimizer: &Optimizer,
     layout: &Layout,
@@ -50,30 +49,27 @@ pub(crate) fn apply_optimizer(
     slots: &mut [&mut [f32]],
     sums: &[f32],
 ) {
-    for part in decay_parts(layout, start..start + params.len()) {
-        let local = part.range.start - start..part.range.end - start;
+    for (range, rule) in alike(layout, start..start + params.len()) {
+        let local = range.start - start..range.end - start;
         let mut slots: Vec<&mut [f32]> = slots.iter_mut().map(|s| &mut s[local.clone()]).collect();
-        let params = &mut params[local.clone()];
-        optimizer.apply(step, params, &mut slots, &sums[local], part.decay);
+        let (params, sums) = (&mut params[local.clone()], &sums[local]);
+        match rule {
+            TensorRule::Step => optimizer.apply(step, params, &mut slots, sums, false),
+            TensorRule::StepAndDecay => optimizer.apply(step, params, &mut slots, sums, true),
+            TensorRule::Mean { rate } => step.follow(rate, params, sums),
+        }
     }
 }
 
-struct Part {
-    range: Range<usize>,
-    decay: bool,
-}
-
-/// Splits a range where weight decay starts or stops to apply.
-fn decay_parts(layout: &Layout, range: Range<usize>) -> impl Iterator<Item = Part> {
+/// Splits a range where another rule begins.
+fn alike(layout: &Layout, range: Range<usize>) -> impl Iterator<Item = (Range<usize>, TensorRule)> {
     let tensors = &layout.tensors;
     let first = tensors.partition_point(|t| t.offset + t.len() <= range.start);
     let last = tensors.partition_point(|t| t.offset < range.end);
-    let alike = tensors[first..last.max(first)].chunk_by(|a, b| a.decay == b.decay);
+    let alike = tensors[first..last.max(first)].chunk_by(|a, b| a.rule == b.rule);
     alike.map(move |tensors| {
         let (start, last) = (tensors[0].offset, &tensors[tensors.len() - 1]);
-        Part {
-            range: start.max(range.start)..range.end.min(last.offset + last.len()),
-            decay: last.decay,
-        }
+        let end = range.end.min(last.offset + last.len());
+        (start.max(range.start)..end, last.rule)
     })
 }

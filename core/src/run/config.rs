@@ -11,6 +11,7 @@ use crate::run::split::Split;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};
+use std::ops::Range;
 use std::str::FromStr;
 
 /// One parameter tensor's place in the flat vector.
@@ -22,8 +23,27 @@ pub struct TensorSpec {
     pub shape: Vec<usize>,
     /// Position of its first element in the flat vector.
     pub offset: usize,
-    /// Whether weight decay applies (not to biases and norms).
-    pub decay: bool,
+    /// How a round changes it.
+    pub rule: TensorRule,
+}
+
+/// How a round changes a tensor. All rules act on each element alone.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub enum TensorRule {
+    /// The optimizer steps it, without weight decay: biases and norms.
+    Step,
+    /// The optimizer steps it, with weight decay.
+    StepAndDecay,
+    /// It follows a statistic of the batch, as batch norm's running mean and variance do. A contribution holds
+    /// samples times (statistic - value), summed and divided like a gradient. The round adds `rate` times this mean.
+    /// Optimizer, clipping and weight decay leave the tensor alone.
+    ///
+    /// A lossy codec scales a block of elements together: put such tensors behind the trained ones. The value may
+    /// be off by what the codec rounds, so clamp variances at 0 where you read them.
+    Mean {
+        /// Share of the way to the statistic, above 0 and at most 1; `momentum` in PyTorch's batch norm.
+        rate: f32,
+    },
 }
 
 impl TensorSpec {
@@ -54,12 +74,26 @@ impl Layout {
             name: "vector".into(),
             shape: vec![len],
             offset: 0,
-            decay: true,
+            rule: TensorRule::StepAndDecay,
         };
         Self {
             tensors: vec![tensor],
             len,
         }
+    }
+
+    /// The elements with [`TensorRule::Mean`], in order, as few ranges as possible. Norms leave them out.
+    pub fn means(&self) -> Vec<Range<usize>> {
+        let mut means: Vec<Range<usize>> = Vec::new();
+        for tensor in &self.tensors {
+            let end = tensor.offset + tensor.len();
+            match means.last_mut() {
+                _ if !matches!(tensor.rule, TensorRule::Mean { .. }) => {}
+                Some(last) if last.end == tensor.offset => last.end = end,
+                _ => means.push(tensor.offset..end),
+            }
+        }
+        means
     }
 }
 
@@ -409,6 +443,11 @@ impl Manifest {
                 tensor.offset == end && next.is_some(),
                 "the tensors do not lie one after the other",
             )?;
+            let follows = |rate: f32| rate > 0.0 && rate <= 1.0;
+            need(
+                !matches!(tensor.rule, TensorRule::Mean { rate } if !follows(rate)),
+                "the rate of a tensor that follows a mean must be above 0 and at most 1",
+            )?;
             end = next.expect("checked above");
         }
         need(
@@ -477,6 +516,52 @@ mod tests {
         assert_eq!(Manifest::decode(&[]), Err(ManifestError::NoVersion));
         let cut = &bytes[..bytes.len() - 1];
         assert!(matches!(Manifest::decode(cut), Err(ManifestError::Unusable(_))));
+    }
+
+    #[test]
+    fn a_tensor_s_rule_is_encoded_as_whether_it_decays_was() {
+        // Manifests of version 9 that were written before there were other rules.
+        let encoded = |rule: TensorRule| postcard::to_allocvec(&rule).unwrap();
+        assert_eq!(encoded(TensorRule::Step), postcard::to_allocvec(&false).unwrap());
+        assert_eq!(
+            encoded(TensorRule::StepAndDecay),
+            postcard::to_allocvec(&true).unwrap()
+        );
+    }
+
+    #[test]
+    fn a_mean_is_followed_at_a_rate_from_0_to_1() {
+        let with = |rate| {
+            let mut manifest = Manifest::new(Layout::flat(3));
+            manifest.layout.tensors[0].rule = TensorRule::Mean { rate };
+            manifest
+        };
+        for rate in [f32::MIN_POSITIVE, 0.1, 1.0] {
+            let manifest = with(rate);
+            assert_eq!(Manifest::decode(&manifest.encode()), Ok(manifest));
+        }
+        for rate in [0.0, -0.1, 1.1, f32::NAN, f32::INFINITY] {
+            let why = Manifest::decode(&with(rate).encode()).unwrap_err().to_string();
+            assert!(why.contains("rate of a tensor"), "{rate}: {why}");
+        }
+    }
+
+    #[test]
+    fn neighbours_that_follow_means_are_one_range() {
+        let mean = TensorRule::Mean { rate: 0.1 };
+        let rules = [mean, TensorRule::Step, mean, mean, TensorRule::StepAndDecay];
+        let tensor = |(i, rule): (usize, &TensorRule)| TensorSpec {
+            name: format!("t{i}"),
+            shape: vec![2],
+            offset: 2 * i,
+            rule: *rule,
+        };
+        let layout = Layout {
+            tensors: rules.iter().enumerate().map(tensor).collect(),
+            len: 10,
+        };
+        assert_eq!(layout.means(), [0..2, 4..8]);
+        assert_eq!(Layout::flat(4).means(), []);
     }
 
     #[test]

@@ -3,11 +3,17 @@
 
 use crate::base::random::mix;
 use crate::ledger::local::{LocalOptimizer, LocalRound};
-use crate::run::config::Manifest;
+use crate::run::config::{Layout, Manifest};
 use std::ops::Range;
 
-/// The sum of the first `weight` samples' gradients, in order, and the sum of their losses.
-pub fn contribution(params: &[f32], positions: &[Range<u64>], weight: u64) -> (Vec<f32>, f32) {
+/// The sum of the first `weight` samples' gradients, in order, and the sum of their losses. For a tensor that follows a
+/// mean: the sum of what the samples show minus its values.
+pub fn contribution(
+    layout: &Layout,
+    params: &[f32],
+    positions: &[Range<u64>],
+    weight: u64,
+) -> (Vec<f32>, f32) {
     let mut sum = vec![0.0f32; params.len()];
     let mut loss = 0.0f32;
     for position in positions.iter().cloned().flatten().take(weight as usize) {
@@ -20,6 +26,9 @@ pub fn contribution(params: &[f32], positions: &[Range<u64>], weight: u64) -> (V
             *sum += error;
             loss += error * error;
         }
+    }
+    for means in layout.means() {
+        sum[means].iter_mut().for_each(|error| *error = -*error);
     }
     (sum, loss)
 }
@@ -43,7 +52,7 @@ pub fn local_contribution(
     let mut loss = 0.0;
     for (step, samples) in round.steps(there.len()) {
         let each: Vec<Range<u64>> = there[samples].iter().map(|at| *at..at + 1).collect();
-        let (sum, of_step) = contribution(&now, &each, weight);
+        let (sum, of_step) = contribution(&manifest.layout, &now, &each, weight);
         loss += of_step;
         optimizer.step(manifest, (round, step), &mut now, (&sum, each.len() as u32));
     }

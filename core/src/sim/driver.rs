@@ -434,7 +434,7 @@ impl World {
         node.busy_until = start + took;
         let done = node.busy_until;
         let (mut gradient, loss) = match &local {
-            None => device::contribution(&params, &positions, weight),
+            None => device::contribution(&self.plan.manifest.layout, &params, &positions, weight),
             Some(round) => {
                 let round = (&self.plan.manifest, round);
                 device::local_contribution(&params, &positions, weight, round, &mut node.moments)

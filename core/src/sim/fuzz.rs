@@ -266,7 +266,7 @@ impl Conversation {
 
     fn compute(&mut self, who: usize, round: u64, positions: &[Range<u64>], params: &[f32]) {
         let weight = shuffle::count(positions);
-        let (gradient, loss) = device::contribution(params, positions, weight);
+        let (gradient, loss) = device::contribution(&Layout::flat(params.len()), params, positions, weight);
         let made = Input::Contribution {
             round,
             gradient,

@@ -1,11 +1,12 @@
 //! The conditions where members keep parts of the moments: each round against its definition, and what each member
 //! keeps besides.
 
+use super::means::{follow_means, square};
 use crate::access::signature::Signed;
 use crate::base::id::PeerId;
 use crate::ledger::{Head, Header, Member, Record};
 use crate::numeric::codec::Codec;
-use crate::numeric::optim::{Slot, clip_scale, norm_squared};
+use crate::numeric::optim::{Slot, clip_scale};
 use crate::peer::Peer;
 use crate::run::config::Manifest;
 use crate::run::parts::PartSet;
@@ -221,27 +222,30 @@ pub(super) fn step(state: &mut State, manifest: &Manifest, head: &Head, record: 
         let mut squared = 0.0f64;
         for part in parts(manifest) {
             let inside = pieces.iter().filter(|(piece, _)| part.contains(&piece.start));
-            squared += inside.fold(0.0, |all, (piece, _)| all + norm_squared(&sums[piece.clone()]));
+            squared += inside.fold(0.0, |all, (piece, _)| all + square(manifest, piece.clone(), sums));
         }
         scale *= clip_scale(squared.sqrt() * f64::from(scale), max);
     }
     let lr = manifest.schedule.rate(manifest.lr, head.steps + 1);
     let step = manifest.optimizer.step(lr, head.steps + 1, scale);
-    let before = state.params.clone();
+    let before = state.clone();
     state.apply(manifest, &step, 0..sums.len(), sums);
+    follow_means(state, &before, manifest, record, sums);
     let codec = match manifest.codec {
         Codec::F32 => return,
         Codec::Int4 => Codec::Int8,
         codec => codec,
     };
     for (piece, _) in pieces {
-        let change = state.params[piece.clone()].iter().zip(&before[piece.clone()]);
+        let change = state.params[piece.clone()]
+            .iter()
+            .zip(&before.params[piece.clone()]);
         let change: Vec<f32> = change.map(|(after, before)| after - before).collect();
         let (mut bytes, mut decoded) = (Vec::new(), vec![0.0; change.len()]);
         codec.encode(&change, &mut bytes);
         codec.decode(&bytes, &mut decoded).expect("just encoded");
         for (at, change) in piece.zip(decoded) {
-            state.params[at] = before[at] + change;
+            state.params[at] = before.params[at] + change;
         }
     }
 }

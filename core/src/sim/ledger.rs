@@ -243,7 +243,7 @@ impl Ledger {
             let known = point.moments.get(&node.id);
             let mut made = (Vec::new(), 0.0);
             let (pure, of_steps) = match local.filter(|_| !share.is_empty()) {
-                None => device::contribution(params, positions, weight),
+                None => device::contribution(&self.manifest.layout, params, positions, weight),
                 // The result of the first steps shows in that of the others.
                 Some(round) if round.part == Part::Lead => return Ok(()),
                 Some(round) => {

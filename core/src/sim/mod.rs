@@ -12,6 +12,7 @@
 //! - `kind`, `faults`: the faults.
 //! - `device`: contributions that reveal a wrong state or a sample counted twice.
 //! - `ledger`: all lineages as they should be, computed without the code under test.
+//! - `means`: tensors that follow means, computed in the same way.
 //! - `steps`: a model in steps, for split runs.
 //! - `splits`: worlds with such a model.
 //! - `spanning`, `kept`: conditions on split runs, and on runs whose members keep parts of the moments.
@@ -39,6 +40,7 @@ mod liars;
 mod lie;
 mod lying_holder;
 mod lying_keeper;
+mod means;
 mod net;
 mod node;
 mod plan;

@@ -11,7 +11,7 @@ use crate::base::random::mix;
 use crate::ledger::pace::Pace;
 use crate::numeric::codec::Codec;
 use crate::run::config::Manifest;
-use draws::{draw_aside, draw_exchange, draw_keepers, draw_manifest};
+use draws::{draw_aside, draw_exchange, draw_keepers, draw_manifest, draw_means};
 
 /// Most peers that a world ever has, including dead ones.
 pub const MOST_PEERS: usize = 12;
@@ -22,6 +22,8 @@ const ROUTERS: u64 = 0x726f_7574;
 
 /// Separates the draw of keepers.
 const KEEPERS: u64 = 0x6b65_6570;
+/// Separates the draw of tensors that follow means.
+const MEANS: u64 = 0x6d65_616e;
 /// Separates the draw of members that stand aside.
 const ASIDE: u64 = 0x6173_6964;
 /// Separates the draw of spans.
@@ -147,6 +149,7 @@ impl Plan {
         draw_keepers(rng, &mut plan.manifest);
         let rng = &mut Rng::new(mix(seed ^ SPLITS));
         splits::draw(seed, rng, &mut plan.manifest, plan.peers.len());
+        draw_means(&mut Rng::new(mix(seed ^ MEANS)), &mut plan.manifest);
         if plan.manifest.codec == Codec::Sign && plan.manifest.local.is_none() {
             plan.manifest.codec = Codec::Int4;
         }

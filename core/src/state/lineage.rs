@@ -194,9 +194,8 @@ mod tests {
                 };
                 parts.count()
             ],
-            1,
-            256,
-            false,
+            (1, 256),
+            None,
         );
         let mut sums = Assembly::new(
             Cut {

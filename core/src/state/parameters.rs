@@ -7,7 +7,7 @@ use crate::ledger::Head;
 use crate::ledger::Record;
 use crate::ledger::stepping::{step_slots, zeros};
 use crate::numeric::codec::Codec;
-use crate::numeric::optim::{Slot, Step, clip_scale, norm_squared};
+use crate::numeric::optim::{Slot, Step, clip_scale, norm_squared_without};
 use crate::run::config::Manifest;
 use crate::state::moments::Moments;
 use std::ops::Range;
@@ -252,9 +252,9 @@ impl State {
 pub fn plan(manifest: &Manifest, head: &Head, record: &Record, sums: &Assembly) -> Option<Step> {
     let squared = || {
         sums.squared().unwrap_or_else(|| {
-            let mut squared = 0.0f64;
-            sums.decode(0..manifest.layout.len, |_, values| {
-                squared += norm_squared(values)
+            let (mut squared, means) = (0.0f64, manifest.layout.means());
+            sums.decode(0..manifest.layout.len, |range, values| {
+                squared += norm_squared_without(&means, range.start, values)
             });
             squared
         })
@@ -273,24 +273,27 @@ pub(crate) fn plan_by(
     if weight == 0 || !head.trains_record(manifest, record) {
         return None;
     }
-    let mut scale = 1.0 / weight as f32;
-    let step = head.steps + 1;
-    if let Some(local) = &manifest.local {
-        // Members have clipped their own steps, and the schedule is theirs. A liar leads the others no farther than such steps go.
-        if let Some(clip) = manifest.clip {
-            scale *= clip_scale(
-                squared().sqrt() * f64::from(scale),
-                farthest(manifest, head, clip),
-            );
-        }
-        return Some(local.outer.step(local.outer_lr, step, scale));
-    }
-    if let Some(max) = manifest.clip {
-        // `f64::sqrt` is exactly rounded everywhere.
-        scale *= clip_scale(squared().sqrt() * f64::from(scale), max);
-    }
-    let lr = manifest.schedule.rate(manifest.lr, step);
-    Some(manifest.optimizer.step(lr, step, scale))
+    let (optimizer, lr) = manifest.shared_optimizer();
+    let number = head.steps + 1;
+    let mean = 1.0 / weight as f32;
+    // Members have clipped their own steps, and the schedule is theirs. A liar leads the others no farther than such
+    // steps go.
+    let (step, most) = match manifest.local {
+        Some(_) => (
+            optimizer.step(lr, number, mean).of_deltas(),
+            manifest.clip.map(|clip| farthest(manifest, head, clip)),
+        ),
+        None => (
+            optimizer.step(manifest.schedule.rate(lr, number), number, mean),
+            manifest.clip,
+        ),
+    };
+    // `f64::sqrt` is exactly rounded everywhere.
+    let norm = || squared().sqrt() * f64::from(mean);
+    Some(match most {
+        Some(most) => step.clipped(clip_scale(norm(), most)),
+        None => step,
+    })
 }
 
 /// The farthest that the mean of members' ways may lead in a round of local steps. Twice what their steps allow: shares that were
@@ -299,5 +302,8 @@ pub(crate) fn farthest(manifest: &Manifest, head: &Head, clip: f32) -> f32 {
     let steps = f64::from(head.pace.batches.get());
     // Their rates grow so with the members ([`LocalRound`](crate::local::LocalRound)).
     let rates = f64::from(manifest.lr) * steps * (head.members.len() as f64).sqrt();
-    (2.0 * manifest.optimizer.farthest(rates, manifest.layout.len, clip)) as f32
+    let means: usize = manifest.layout.means().iter().map(Range::len).sum();
+    (2.0 * manifest
+        .optimizer
+        .farthest(rates, manifest.layout.len - means, clip)) as f32
 }

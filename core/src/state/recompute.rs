@@ -10,7 +10,6 @@ use crate::collective::{Cut, Kept, add_up};
 use crate::ledger::route::Batch;
 use crate::ledger::{Head, Record};
 use crate::numeric::codec::Codec;
-use crate::numeric::optim::norm_squared;
 use crate::run::config::Manifest;
 use crate::run::parts::Parts;
 use crate::run::split::Split;
@@ -334,7 +333,7 @@ impl<W: Workshop> Anew<'_, W> {
         for part in parts.iter() {
             let mut of_part = 0.0;
             for (range, _) in kept.of_part(part) {
-                of_part += norm_squared(&self.sum(range)?);
+                of_part += kept.squared(range.start, &self.sum(range)?);
             }
             all += of_part;
         }

@@ -6,6 +6,7 @@
 
 mod dataset;
 mod error;
+mod follow;
 mod generate;
 mod scores;
 mod stages;
@@ -20,6 +21,7 @@ pub use annulus_core::{Digest, Layout};
 pub use annulus_shaders::needs::Layer;
 pub use dataset::{Dataset, InMemory};
 pub use error::TaskError;
+pub use follow::follow;
 pub use generate::{Emit, Generate, Generating, Prompt};
 pub use scores::{Eval, Scores};
 pub use stages::{Answering, Answers, HeldOut, Stages, WriteInSteps};
@@ -82,6 +84,15 @@ pub trait Task: Send + Sync + Sized + 'static {
     /// The mean loss over a batch, as a tensor of one element with gradients. Put the batch on `device`, where the
     /// model is.
     fn loss(&self, model: &Self::Model, batch: Batch<Self>, device: &Device) -> Tensor<1>;
+
+    /// The rate of a tensor that follows a statistic of the batch instead of being trained, by its name, such as batch
+    /// norm's running mean. Its parameter must require gradients, and [`loss`](Self::loss) must call [`follow`] for it.
+    /// The value then moves by `rate` times its distance from the mean of all members' statistics. A model that is
+    /// computed in [`stages`](Self::stages) cannot have such tensors yet.
+    fn follows(&self, name: &str) -> Option<f32> {
+        let _ = name;
+        None
+    }
 
     /// Scores of `model` on held-out data; none if there is none.
     fn evaluate(&self, model: &Self::Model, device: &Device) -> Option<Scores> {

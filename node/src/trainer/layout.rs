@@ -4,17 +4,17 @@ use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{DType, Tensor};
 
 use super::worker::WorkerError;
-use annulus_core::{Layout, TensorSpec};
+use annulus_core::{Layout, TensorRule, TensorSpec};
 
-/// Lists the parameters in visiting order.
+/// Lists the parameters in visiting order. `follows` is [`Task::follows`](crate::task::Task::follows).
 ///
 /// # Errors
 ///
 /// If there are none, or some that cannot be trained by summing gradients.
-pub fn layout_of<M: Module>(model: &M) -> Result<Layout, WorkerError> {
+pub fn layout_of<M: Module>(model: &M, follows: impl Fn(&str) -> Option<f32>) -> Result<Layout, WorkerError> {
     let mut list = List::default();
     model.visit(&mut list);
-    list.finish()
+    list.finish(follows)
 }
 
 /// The parameters that were visited so far.
@@ -55,7 +55,10 @@ impl List {
             offset: self.layout.len,
             // Biases and normalizations have one dimension. A frozen parameter has no gradient and must not decay
             // either.
-            decay: D > 1 && tensor.is_require_grad(),
+            rule: match D > 1 && tensor.is_require_grad() {
+                true => TensorRule::StepAndDecay,
+                false => TensorRule::Step,
+            },
         };
         self.layout.len += spec.len();
         self.layout.tensors.push(spec);
@@ -66,13 +69,18 @@ impl List {
     /// # Errors
     ///
     /// If there are none, or some that cannot be trained by summing gradients.
-    pub(super) fn finish(self) -> Result<Layout, WorkerError> {
+    pub(super) fn finish(mut self, follows: impl Fn(&str) -> Option<f32>) -> Result<Layout, WorkerError> {
         let unsupported = |problem: String| Err(WorkerError::Unsupported { problem });
         if let Some(problem) = self.problem {
             return unsupported(problem);
         }
         if self.layout.len == 0 {
             return unsupported("it has no parameters".to_owned());
+        }
+        for tensor in &mut self.layout.tensors {
+            if let Some(rate) = follows(&tensor.name) {
+                tensor.rule = TensorRule::Mean { rate };
+            }
         }
         Ok(self.layout)
     }

@@ -115,7 +115,7 @@ impl<T: Task> Trainer<T> {
         largest: usize,
     ) -> Result<Self, WorkerError> {
         let (model, _) = initial_model(&*task, options.seed);
-        let layout = layout_of(&model)?;
+        let layout = layout_of(&model, |name| task.follows(name))?;
         let on_device = places(&layout, &[], largest)?;
         let with_loss = places(&layout, &[1], largest)?;
         let autodiff = match task.recompute() {
@@ -327,7 +327,8 @@ impl<T: Task> Worker for Trainer<T> {
     }
 
     fn stepper(&mut self, optimizer: &Optimizer) -> Option<&mut dyn Stepper> {
-        if self.is_cpu() {
+        // The kernels know no tensors that follow a mean.
+        if self.is_cpu() || !self.layout.means().is_empty() {
             return None;
         }
         let rule = rule_of(optimizer)?;

@@ -3,6 +3,7 @@
 //! Otherwise the host would read all gradients, step on the processor and send all parameters, for every step: twice
 //! the vector over the bus.
 
+use annulus_core::TensorRule;
 use annulus_core::optim::Optimizer;
 use annulus_shaders::optim::{LocalOptimizer, Rule, Step, Totals};
 use annulus_shaders::split::SplitVector;
@@ -52,7 +53,10 @@ pub(super) fn rule_of(optimizer: &Optimizer) -> Option<Rule> {
 impl<T: Task> Trainer<T> {
     /// The optimizer's state on the device, which begins at zero.
     pub(super) fn state_of(&self, rule: Rule) -> Option<LocalOptimizer> {
-        let decays: Vec<bool> = self.layout.tensors.iter().map(|tensor| tensor.decay).collect();
+        let tensors = self.layout.tensors.iter();
+        let decays: Vec<bool> = tensors
+            .map(|tensor| tensor.rule == TensorRule::StepAndDecay)
+            .collect();
         let device = self.device.clone().without_autodiff();
         LocalOptimizer::new(rule, &self.on_device, &decays, &device)
     }

@@ -18,7 +18,9 @@ use annulus_core::invitation::Invitation;
 use annulus_core::ledger::{Head, Member};
 use annulus_core::local::LocalRound;
 use annulus_core::optim::LocalSteps;
-use annulus_core::{Contact, Digest, Manifest, Settings};
+use annulus_core::{Contact, Digest, Manifest, Settings, TensorRule};
+
+mod follow;
 
 #[derive(Module, Debug)]
 struct Curve {
@@ -160,7 +162,8 @@ fn the_layout_names_every_parameter_in_visiting_order() {
     for (tensor, (name, shape, decay)) in layout.tensors.iter().zip(expected) {
         assert_eq!(tensor.name, name);
         assert_eq!(tensor.shape, shape);
-        assert_eq!((tensor.offset, tensor.decay), (offset, decay));
+        assert_eq!(tensor.offset, offset);
+        assert_eq!(tensor.rule == TensorRule::StepAndDecay, decay);
         offset += tensor.len();
     }
     assert_eq!(layout.len, offset);
@@ -411,7 +414,7 @@ fn batch_normalization_is_refused_by_name() {
         norm: BatchNorm,
     }
     let norm = BatchNormConfig::new(4).init(&Device::flex());
-    let error = layout_of(&Normalized { norm }).unwrap_err().to_string();
+    let error = layout_of(&Normalized { norm }, |_| None).unwrap_err().to_string();
     assert!(error.contains("norm is a batch normalization"), "{error}");
 }
 
@@ -428,9 +431,10 @@ fn frozen_parameters_stay_in_the_vector_without_gradient_or_decay() {
         frozen: layer().no_grad(),
         free: layer(),
     };
-    let layout = layout_of(&pair).unwrap();
-    let decay: Vec<bool> = layout.tensors.iter().map(|tensor| tensor.decay).collect();
-    assert_eq!(decay, [false, false, true, false]);
+    let layout = layout_of(&pair, |_| None).unwrap();
+    let rules: Vec<TensorRule> = layout.tensors.iter().map(|tensor| tensor.rule).collect();
+    let (step, decay) = (TensorRule::Step, TensorRule::StepAndDecay);
+    assert_eq!(rules, [step, step, decay, step]);
     let x = Tensor::<2>::ones([1, 2], &device);
     let mut gradients = pair.free.forward(pair.frozen.forward(x)).sum().backward();
     let mut sum = vec![0.0; layout.len];

@@ -6,7 +6,6 @@ use super::super::step::{Sends, Violation};
 use super::{Held, Run, Sum};
 use crate::base::planted::Bug;
 use crate::ledger::seal::Seal;
-use crate::numeric::optim::norm_squared;
 use crate::wire::Leg;
 use bytes::Bytes;
 use std::collections::BTreeSet;
@@ -22,10 +21,12 @@ impl Run {
     ) -> Result<(), Violation> {
         let range = self.plan.cut.range(chunk, piece).expect("own piece");
         let passes = self.plan.passes((chunk, piece), self.me).expect("own piece");
-        if passes.from.is_none() && self.plan.cut.kept.as_ref().is_some_and(|kept| kept.clips) {
+        let kept = self.plan.cut.kept.as_ref();
+        if let Some(kept) = kept.filter(|kept| passes.from.is_none() && kept.clips.is_some()) {
             let mut values = vec![0.0; range.len()];
             self.codec.decode(&data, &mut values).expect("just encoded");
-            self.squares.insert(range.start, norm_squared(&values));
+            self.squares
+                .insert(range.start, kept.squared(range.start, &values));
         }
         self.held_bytes += data.len();
         self.held.insert(range.start, data.clone());
@@ -87,7 +88,7 @@ impl Run {
             return Ok(());
         }
         let mut word = Vec::with_capacity(kept.word_len(me));
-        if kept.clips {
+        if kept.clips.is_some() {
             for part in kept.firsts(me) {
                 let mut squared = 0.0f64;
                 for (range, _) in kept.of_part(*part) {
@@ -137,7 +138,8 @@ impl Run {
         let Some(kept) = self.plan.cut.kept.clone() else {
             return Vec::new();
         };
-        let known = self.headers.are_complete() && (!kept.clips || self.gathered.squared().is_some());
+        let known =
+            self.headers.are_complete() && (kept.clips.is_none() || self.gathered.squared().is_some());
         if !known || self.due.is_empty() && self.confirmed.is_empty() {
             return Vec::new();
         }

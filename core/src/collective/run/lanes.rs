@@ -126,7 +126,12 @@ impl Run {
 
     /// Whether this member holds all sums of its parts, and all that it needs to step by them.
     pub fn holds_sums(&self) -> bool {
-        let clips = self.plan.cut.kept.as_ref().is_some_and(|kept| kept.clips);
+        let clips = self
+            .plan
+            .cut
+            .kept
+            .as_ref()
+            .is_some_and(|kept| kept.clips.is_some());
         self.lacking_sums == 0 && self.headers.are_complete() && (!clips || self.gathered.is_complete())
     }
 

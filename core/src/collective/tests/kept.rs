@@ -29,7 +29,7 @@ fn kept_plan() -> Plan {
             len: LEN,
             piece: 700,
             grain: 1,
-            kept: Some(Arc::new(Kept::new(parts, chains, MEMBERS, 700, false))),
+            kept: Some(Arc::new(Kept::new(parts, chains, (MEMBERS, 700), None))),
         },
     }
 }

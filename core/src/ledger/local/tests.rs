@@ -4,7 +4,7 @@ use super::*;
 use crate::access::invitation::Admission;
 use crate::base::id::{Contact, PeerId};
 use crate::ledger::{Head, Member, Trials};
-use crate::numeric::optim::LocalSteps;
+use crate::numeric::optim::{LocalSteps, norm_squared};
 use crate::run::config::Layout;
 
 fn manifest(batch: u32, steps: u32) -> Manifest {

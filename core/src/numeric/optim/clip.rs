@@ -1,5 +1,7 @@
 //! Gradient clipping by the global norm. The norm is summed in an order that every platform repeats.
 
+use std::ops::Range;
+
 /// Clips where a run does not say otherwise: seldom an honest gradient, and any that would freeze the model for good. A guess:
 /// ten times what transformers are usually clipped to.
 pub const CLIP: f32 = 10.0;
@@ -25,6 +27,21 @@ pub fn norm_squared(block: &[f32]) -> f64 {
     }
     let [a, b, c, d, e, f, g, h] = sums;
     ((a + b) + (c + d)) + ((e + f) + (g + h))
+}
+
+/// Sum of the squares of the elements of a vector from `start` on, without those in the `skipped` ranges, which lie in order.
+/// The norms of what lies between these are added one after the other.
+pub fn norm_squared_without(skipped: &[Range<usize>], start: usize, block: &[f32]) -> f64 {
+    let end = start + block.len();
+    let first = skipped.partition_point(|range| range.end <= start);
+    let (mut squared, mut done) = (0.0, start);
+    for range in skipped[first..].iter().take_while(|range| range.start < end) {
+        if range.start > done {
+            squared += norm_squared(&block[done - start..range.start - start]);
+        }
+        done = range.end.min(end);
+    }
+    squared + norm_squared(&block[done - start..])
 }
 
 /// The factor that brings a gradient of norm `norm` down to `max`: `min(1, max / (norm + 1e-6))`, as in

@@ -41,7 +41,7 @@ mod tests;
 
 use serde::{Deserialize, Serialize};
 
-pub use clip::{CLIP, clip_scale, norm_squared};
+pub use clip::{CLIP, clip_scale, norm_squared, norm_squared_without};
 pub use local::LocalSteps;
 pub use moments::{BLOCK, Moments, Slot, UnknownMoments, Values, step_coded};
 pub use schedule::Schedule;
@@ -110,6 +110,10 @@ pub struct Step {
     pub step: u64,
     /// Factor from the sum of gradients to the gradient: one over the weight, times the clipping factor.
     pub scale: f32,
+    /// Factor from a sum to its mean: one over the weight.
+    mean: f32,
+    /// Whether the sums are of parameter deltas, start minus end, rather than of gradients.
+    of_deltas: bool,
     /// Adam: `lr / (1 - beta1^step)`. Others: `lr`.
     size: f32,
     /// Adam: `1 / sqrt(1 - beta2^step)`. Others: 1.
@@ -183,6 +187,8 @@ impl Optimizer {
             lr,
             step,
             scale,
+            mean: scale,
+            of_deltas: false,
             size,
             second,
         }
@@ -263,6 +269,37 @@ impl Optimizer {
                 adam::adam(step, &moments, &decay, params, m, v, sums);
             }
             _ => unreachable!("the slots were counted above"),
+        }
+    }
+}
+
+impl Step {
+    /// The same step with the gradient scaled by this factor, as [`clip_scale`] gives it.
+    pub fn clipped(self, factor: f32) -> Self {
+        Self {
+            scale: self.scale * factor,
+            ..self
+        }
+    }
+
+    /// The same step by sums of samples times (parameters before - parameters after), as local steps give them.
+    pub fn of_deltas(self) -> Self {
+        Self {
+            of_deltas: true,
+            ..self
+        }
+    }
+
+    /// Steps elements that follow a mean, without optimizer, clipping or decay: adds `rate` times the mean of the sums.
+    /// Deltas hold the rate already, so their mean is the new value.
+    ///
+    /// # Panics
+    /// If there are not as many sums as values.
+    pub fn follow(&self, rate: f32, values: &mut [f32], sums: &[f32]) {
+        assert_eq!(values.len(), sums.len(), "a block's parts have one length");
+        let rate = if self.of_deltas { -1.0 } else { rate };
+        for (value, sum) in values.iter_mut().zip(sums) {
+            *value += rate * (sum * self.mean);
         }
     }
 }

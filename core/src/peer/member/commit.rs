@@ -13,8 +13,10 @@ use crate::peer::interface::Event;
 use crate::peer::next::{Next, Outcast};
 use crate::peer::reason::OutcastReason;
 use crate::peer::shared::Shared;
+use crate::run::config::{Manifest, TensorRule};
 use crate::state::apply::{Applying, Progress};
 use crate::state::plan;
+use std::sync::Arc;
 
 impl Member {
     /// Commits once all is there: from the headers that came with the pieces, or from another member's report.
@@ -125,7 +127,8 @@ impl Member {
         let Some(mut applying) = self.applying.take() else {
             return Next::Stay;
         };
-        match applying.part(&shared.manifest, &mut self.reduce.gathered, &mut shared.lineage) {
+        let manifest = rules(shared);
+        match applying.part(&manifest, &mut self.reduce.gathered, &mut shared.lineage) {
             Progress::More => self.applying = Some(applying),
             Progress::Done => {
                 return self.applied(applying.record, applying.complete_at, shared);
@@ -197,4 +200,16 @@ impl Member {
             None => Next::Round(std::mem::take(&mut self.sponsor)),
         }
     }
+}
+
+/// The manifest by whose rules this member applies rounds: the run's, but for a planted bug.
+fn rules(shared: &Shared) -> Arc<Manifest> {
+    let mut manifest = shared.manifest.clone();
+    if shared.settings.planted(Bug::OptimizeMeans) {
+        let tensors = &mut Arc::make_mut(&mut manifest).layout.tensors;
+        tensors
+            .iter_mut()
+            .for_each(|tensor| tensor.rule = TensorRule::Step);
+    }
+    manifest
 }

@@ -4,8 +4,9 @@ use super::{Errors, Ledger};
 use crate::base::id::{Digest, PeerId};
 use crate::collective::{Cut, reference};
 use crate::ledger::{Head, Record};
-use crate::numeric::optim::{Moments, clip_scale, norm_squared};
+use crate::numeric::optim::{Moments, clip_scale};
 use crate::run::config::Manifest;
+use crate::sim::means::{follow_means, square};
 use crate::sim::{kept, steps};
 use crate::state::State;
 use crate::state::parameters::farthest;
@@ -94,22 +95,20 @@ pub(super) fn step(state: &mut State, manifest: &Manifest, head: &Head, record: 
         let cut = cut(manifest, record.headers.len());
         let mut squared = 0.0f64;
         for owner in 0..cut.members {
-            squared = sums[reference::chunk(&cut, owner)]
-                .chunks(cut.piece)
-                .fold(squared, |squared, piece| squared + norm_squared(piece));
+            let chunk = reference::chunk(&cut, owner);
+            for start in chunk.clone().step_by(cut.piece) {
+                squared += square(manifest, start..chunk.end.min(start + cut.piece), sums);
+            }
         }
-        scale = scale_clipped(scale, squared, max);
+        scale *= clip_scale(squared.sqrt() * f64::from(scale), max);
     }
-    let steps = head.steps;
-    if let Some(local) = &manifest.local {
-        let step = local.outer.step(local.outer_lr, steps + 1, scale);
-        return state.apply(manifest, &step, 0..sums.len(), sums);
-    }
-    let lr = manifest.schedule.rate(manifest.lr, steps + 1);
-    let step = manifest.optimizer.step(lr, steps + 1, scale);
+    let before = state.clone();
+    let (optimizer, lr) = manifest.shared_optimizer();
+    let lr = match manifest.local {
+        Some(_) => lr,
+        None => manifest.schedule.rate(lr, head.steps + 1),
+    };
+    let step = optimizer.step(lr, head.steps + 1, scale);
     state.apply(manifest, &step, 0..sums.len(), sums);
-}
-
-pub(super) fn scale_clipped(scale: f32, squared: f64, max: f32) -> f32 {
-    scale * clip_scale(squared.sqrt() * f64::from(scale), max)
+    follow_means(state, &before, manifest, record, sums);
 }

@@ -5,7 +5,7 @@ use super::{Plan, SLOWEST_BYTES_PER_S};
 use crate::base::random::mix;
 use crate::numeric::codec::Codec;
 use crate::numeric::optim::{LocalSteps, Moments, Optimizer};
-use crate::run::config::{Layout, Manifest, TensorSpec, Topology};
+use crate::run::config::{Layout, Manifest, TensorRule, TensorSpec, Topology};
 use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};
 
 /// Separates the draw of the topology.
@@ -30,13 +30,13 @@ pub(super) fn draw_manifest(rng: &mut Rng, count: usize) -> Manifest {
         name: "a".into(),
         shape: vec![split],
         offset: 0,
-        decay: true,
+        rule: TensorRule::StepAndDecay,
     }];
     tensors.push(TensorSpec {
         name: "b".into(),
         shape: vec![len - split],
         offset: split,
-        decay: false,
+        rule: TensorRule::Step,
     });
     tensors.retain(|t| !t.is_empty());
     let batch = rng.octaves(1.0, 48.0) as u64;
@@ -132,6 +132,19 @@ pub(super) fn draw_aside(rng: &mut Rng, plan: &mut Plan) {
         let most = (plan.rate_bytes_per_s / SLOWEST_BYTES_PER_S).max(1.0);
         plan.slow_line = most.min([1.0, 1.0, 4.0, 20.0, 100.0][rng.index(5)]);
     }
+}
+
+/// In some worlds a tensor follows a mean. Models in steps show it gradients, which lead it away from a minimum: there
+/// it is slow.
+pub(super) fn draw_means(rng: &mut Rng, manifest: &mut Manifest) {
+    if !rng.chance(0.3) {
+        return;
+    }
+    let rate = [0.01, 0.1, 0.5, 1.0][rng.index(4)];
+    let rate = if manifest.split.is_some() { 1e-3 } else { rate };
+    let tensors = &mut manifest.layout.tensors;
+    let at = rng.index(tensors.len());
+    tensors[at].rule = TensorRule::Mean { rate };
 }
 
 /// In some worlds members keep parts of the moments, of longer vectors.

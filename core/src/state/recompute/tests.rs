@@ -5,7 +5,7 @@ use super::*;
 use crate::Initial;
 use crate::ledger::keeps::Keeper;
 use crate::ledger::{Header, Member};
-use crate::numeric::optim::Optimizer;
+use crate::numeric::optim::{Optimizer, norm_squared};
 use crate::run::config::{Layout, Topology};
 use crate::run::parts::PartSet;
 use crate::run::room::Room;

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use annulus_core::TensorRule;
 use annulus_core::optim::{Optimizer, Schedule, clip_scale, norm_squared};
 use annulus_core::shuffle::Shuffle;
 
@@ -44,7 +45,7 @@ fn an_exported_model_tells_its_real_sizes_and_its_characters() {
         assert_eq!(of(&task, name).as_deref(), Some(value), "{name}");
     }
     // Without the text its size is known by the model, and its characters are not.
-    let layout = crate::trainer::layout_of(&task.model(&Device::flex())).unwrap();
+    let layout = crate::trainer::layout_of(&task.model(&Device::flex()), |_| None).unwrap();
     let blank = Gpt::without_data(config, &layout).unwrap();
     assert_eq!(
         (of(&blank, "vocabulary_size").as_deref(), of(&blank, "characters")),
@@ -93,8 +94,9 @@ impl Run {
             let range = tensor.offset..tensor.offset + tensor.len();
             let slots = &mut [&mut m[range.clone()], &mut v[range.clone()]];
             let sums = &made.gradient[range.clone()];
+            let decays = tensor.rule == TensorRule::StepAndDecay;
             self.optimizer
-                .apply(&step, &mut self.params[range], slots, sums, tensor.decay);
+                .apply(&step, &mut self.params[range], slots, sums, decays);
         }
         let gradient = made.gradient.iter().map(|sum| sum * mean).collect();
         (made.loss_sum * mean, gradient)
@@ -172,7 +174,12 @@ fn the_layout_has_each_parameter_once_and_its_size_is_the_shape_s() {
             layout.tensors.len(),
             if bias { 2 + 2 * 12 + 2 } else { 2 + 2 * 6 + 1 }
         );
-        assert!(layout.tensors.iter().all(|t| t.decay == (t.shape.len() == 2)));
+        assert!(
+            layout
+                .tensors
+                .iter()
+                .all(|t| (t.rule == TensorRule::StepAndDecay) == (t.shape.len() == 2))
+        );
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use annulus_core::Layout;
+use annulus_core::{Layout, TensorRule, TensorSpec};
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{Device, Tensor, TensorData};
 
@@ -34,6 +34,14 @@ impl ModelSteps {
     pub fn of<T: Task>(task: &T, seed: u64) -> Result<Self, WorkerError> {
         let stages = stages_of(task)?;
         let (layout, trained) = draw(task, seed, &mut |_, _| {})?;
+        let follows = |tensor: &&TensorSpec| matches!(tensor.rule, TensorRule::Mean { .. });
+        if let Some(tensor) = layout.tensors.iter().find(follows) {
+            let problem = format!(
+                "{} follows a statistic of the batch, which models in steps cannot carry yet",
+                tensor.name
+            );
+            return Err(WorkerError::Unsupported { problem });
+        }
         let _alone = drawing_alone();
         let device = Device::flex();
         let (mut uses, mut shapes, mut x) = (Vec::new(), Vec::new(), None);
@@ -234,7 +242,7 @@ pub fn draw<T: Task>(task: &T, seed: u64, look: &mut Look<'_>) -> Result<(Layout
         look,
     };
     drop(task.model(&cpu).map(&mut draw));
-    Ok((draw.list.finish()?, draw.trained))
+    Ok((draw.list.finish(|name| task.follows(name))?, draw.trained))
 }
 
 struct Draw<'a, 'b> {
@@ -291,7 +299,6 @@ fn used_by<M: Module>(model: &M) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use annulus_core::TensorSpec;
 
     /// Steps that each use one tensor of this shape.
     fn model(shapes: &[&[usize]]) -> ModelSteps {
@@ -301,7 +308,7 @@ mod tests {
                 name: format!("t{at}"),
                 shape: shape.to_vec(),
                 offset: end,
-                decay: true,
+                rule: TensorRule::StepAndDecay,
             };
             end += spec.len();
             spec
