@@ -134,6 +134,7 @@ fn gradients_of_an_mlp_agree_with_burns() {
                     up_bias: Some(up_bias.clone()),
                     down: down.clone(),
                     down_bias: Some(down_bias.clone()),
+                    layout: WeightLayout::InputsFirst,
                 },
                 Some(residual.clone()),
                 kind,
@@ -209,6 +210,7 @@ fn gradients_of_an_mlp_are_slopes() {
                 up_bias: Some(tensors[2].clone().squeeze_dim(0)),
                 down: tensors[3].clone(),
                 down_bias: None,
+                layout: WeightLayout::InputsFirst,
             };
             let out = mlp(tensors[0].clone(), weights, None, kind);
             let gradients = (out * tensors[4].clone()).sum().backward();
