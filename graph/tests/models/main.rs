@@ -1,0 +1,8 @@
+//! Models from files: their gradients against PyTorch's, and files that nobody should have made.
+
+mod common;
+mod files;
+mod fixtures;
+mod fuzz;
+mod hostile;
+mod modes;
