@@ -1,8 +1,12 @@
 //! Devices, files and comparisons.
 
+#[path = "../../../shaders/tests/kernels/common/ending.rs"]
+mod ending;
+
 use annulus_graph::{HostTensor, Numbers};
 use burn::module::{Module, ModuleVisitor, Param};
-use burn::tensor::{Gradients, Tensor};
+use burn::tensor::wgpu::MemoryConfiguration;
+use burn::tensor::{Device, DeviceKind, Gradients, Tensor};
 use std::path::{Path, PathBuf};
 
 /// The folder with all fixtures, if it is there. Says so if not.
@@ -28,6 +32,28 @@ pub fn fixture(name: &str) -> Vec<u8> {
 /// Where these few are.
 pub fn own_fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures")
+}
+
+/// A GPU, or a program that plays one; says so where there is none.
+pub fn gpu() -> Option<Device> {
+    let kinds = [
+        DeviceKind::DiscreteGpu(0),
+        DeviceKind::IntegratedGpu(0),
+        DeviceKind::VirtualGpu(0),
+        DeviceKind::Cpu,
+    ];
+    let device = kinds.into_iter().find_map(|kind| {
+        let options = Device::wgpu_options().device_kind(kind);
+        options
+            .memory_config(MemoryConfiguration::ExclusivePages)
+            .init()
+            .ok()
+    });
+    match device {
+        Some(_) => ending::leave_the_driver_alone(),
+        None => println!("skipped: this machine has no adapter, not even a software one"),
+    }
+    device
 }
 
 /// The gradients of a model by the names of its parameters; none for a parameter that the loss does not depend on.

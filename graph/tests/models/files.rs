@@ -53,6 +53,23 @@ pub fn integer(name: &str, value: i64) -> Message {
     Message::default().text(1, name).integer(3, value).integer(20, 2)
 }
 
+/// Several integers, to add to a node as its field 5.
+pub fn several(name: &str, values: &[i64]) -> Message {
+    let attribute = Message::default().text(1, name).integer(20, 7);
+    values
+        .iter()
+        .fold(attribute, |attribute, value| attribute.integer(8, *value))
+}
+
+/// A node that holds a tensor.
+pub fn constant(output: &str, tensor: &Message) -> Message {
+    let value = Message::default()
+        .text(1, "value")
+        .bytes(5, &tensor.0)
+        .integer(20, 4);
+    node("Constant", &[], &[output]).bytes(5, &value.0)
+}
+
 /// Floats under a name.
 pub fn floats(name: &str, shape: &[i64], values: &[f32]) -> Message {
     let bytes: Vec<u8> = values.iter().flat_map(|x| x.to_le_bytes()).collect();

@@ -1,6 +1,6 @@
 //! Loss, gradient and running statistics of PyTorch's models. PyTorch computed the expected numbers, with dropout off.
 
-use crate::common::{all_fixtures, floats, gradients, number, own_fixtures, squares, values};
+use crate::common::{all_fixtures, floats, gpu, gradients, number, own_fixtures, squares, values};
 use annulus_graph::{Graph, HostTensor, PassOptions, ReadOptions, Role, read_tensors};
 use burn::tensor::Device;
 use std::path::Path;
@@ -27,6 +27,7 @@ const ALL: [&str; 14] = [
 
 /// How far the whole gradient is off, relative to its length.
 const ON_CPU: f64 = 2e-6;
+const ON_GPU: f64 = 2e-5;
 
 #[test]
 fn small_models_have_pytorchs_gradients() {
@@ -40,6 +41,22 @@ fn all_models_have_pytorchs_gradients() {
     let Some(folder) = all_fixtures() else { return };
     let device = Device::flex().autodiff();
     ALL.iter().for_each(|name| check(&folder, name, &device, ON_CPU));
+}
+
+#[test]
+fn small_models_have_pytorchs_gradients_on_a_gpu() {
+    let Some(device) = gpu() else { return };
+    let device = device.autodiff();
+    FEW.iter()
+        .for_each(|name| check(&own_fixtures(), name, &device, ON_GPU));
+}
+
+#[test]
+fn all_models_have_pytorchs_gradients_on_a_gpu() {
+    let Some(folder) = all_fixtures() else { return };
+    let Some(device) = gpu() else { return };
+    let device = device.autodiff();
+    ALL.iter().for_each(|name| check(&folder, name, &device, ON_GPU));
 }
 
 /// What PyTorch computed.

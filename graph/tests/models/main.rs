@@ -3,6 +3,7 @@
 mod common;
 mod files;
 mod fixtures;
+mod fusion;
 mod fuzz;
 mod hostile;
 mod modes;
