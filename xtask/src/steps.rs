@@ -62,7 +62,7 @@ pub fn browser_test(root: &Path) -> bool {
 pub fn prove(root: &Path) -> bool {
     let began = Instant::now();
     title("long tests");
-    let tests = ["elsewhere", "meeting", "comfort", "split"].map(|name| ["--test", name]);
+    let tests = ["elsewhere", "meeting", "comfort", "split", "models"].map(|name| ["--test", name]);
     let tally = cargo_test(root, &tests.concat(), &["--ignored"]);
     println!("\ntook {:.0} s", began.elapsed().as_secs_f64());
     println!("{tally}");

@@ -99,6 +99,7 @@ async fn perceptron(device: &Device) -> Outcome {
         up_bias: Some(leaf([20], 3, device)),
         down: leaf([20, 16], 4, device),
         down_bias: Some(leaf([16], 5, device)),
+        layout: WeightLayout::InputsFirst,
     };
     let (up, down) = (weights.up.clone(), weights.down.clone());
     let biases = [weights.up_bias.clone(), weights.down_bias.clone()].map(|bias| bias.expect("it has one"));

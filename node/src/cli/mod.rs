@@ -16,6 +16,7 @@ pub mod error;
 pub mod eval;
 pub mod exit;
 pub mod export;
+pub mod gradient;
 pub mod human;
 pub mod inspect;
 pub mod invite;
@@ -101,6 +102,7 @@ pub enum Command {
     Inspect(inspect::Args),
     Replay(replay::Args),
     Export(export::Args),
+    Gradient(gradient::Args),
     Plan(plan::Args),
     Doctor(doctor::Args),
     Service(service::Args),
@@ -182,6 +184,7 @@ fn run(cli: Cli, tasks: &[TaskFactory]) -> Result<Exit, Error> {
         Command::Inspect(args) => inspect::run(&args)?,
         Command::Replay(args) => replay::run(&args, tasks)?,
         Command::Export(args) => export::run(&args, tasks)?,
+        Command::Gradient(args) => gradient::run(&args)?,
         Command::Plan(args) => plan::run(&args, tasks)?,
         Command::Doctor(args) => doctor::run(args, tasks)?,
         Command::Service(args) => service::run(args, tasks)?,

@@ -1,4 +1,4 @@
-//! Works on a run that is on disk: audit, inspect, replay, export, evaluate, sample.
+//! Works on a run that is on disk: audit, inspect, replay, export, evaluate, sample. Computes the gradient of a model from a file.
 
 pub mod replay;
 
@@ -8,6 +8,8 @@ pub mod audit;
 pub mod evaluate;
 #[cfg(feature = "native")]
 pub mod export;
+#[cfg(feature = "native")]
+pub mod gradient;
 #[cfg(feature = "native")]
 mod history;
 #[cfg(feature = "native")]

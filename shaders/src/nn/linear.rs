@@ -75,6 +75,7 @@ impl Linear {
             up_bias: self.bias_value(),
             down: next.weight.val(),
             down_bias: next.bias_value(),
+            layout: WeightLayout::InputsFirst,
         };
         mlp(x, weights, residual, activation)
     }

@@ -120,6 +120,7 @@ fn layers_agree_with_those_of_rounded_weights() {
             up_bias: None,
             down: tensor(down, [16, 8], device),
             down_bias: None,
+            layout: WeightLayout::InputsFirst,
         };
         let out: Tensor<2> = mlp(x.clone(), weights, None, Activation::Gelu);
         let gradients = out.clone().sum().backward();

@@ -78,29 +78,30 @@ fn gradients_of_a_linear_layer_agree_with_burns() {
 }
 
 #[test]
-fn gradients_of_a_tied_output_layer_agree_with_burns() {
+fn gradients_of_a_layer_with_outputs_first_agree_with_burns() {
     for device in devices() {
         let device = device.autodiff();
-        for [m, n, k] in SHAPES {
+        for ([m, n, k], biased) in SHAPES
+            .into_iter()
+            .flat_map(|shape| [(shape, false), (shape, true)])
+        {
             let x = tensor(&numbers(m * k, 1), [m, k], &device).require_grad();
             let w = tensor(&numbers(k * n, 2), [n, k], &device).require_grad();
+            let bias = tensor(&numbers(n, 3), [n], &device).require_grad();
             let weights = tensor(&numbers(m * n, 5), [m, n], &device);
-            let ours = linear(x.clone(), w.clone(), None, None, WeightLayout::OutputsFirst);
-            let burns = x.clone().matmul(w.clone().transpose());
+            let given = biased.then(|| bias.clone());
+            let ours = linear(x.clone(), w.clone(), given, None, WeightLayout::OutputsFirst);
+            let burns = x.clone().matmul(w.clone().transpose()) + bias.clone().unsqueeze();
             let [ours, burns] = [ours, burns].map(|out| (out * weights.clone()).sum().backward());
-            let what = format!("{m} {n} {k}");
-            assert_close(
-                &what,
-                &values(x.grad(&burns).unwrap()),
-                &values(x.grad(&ours).unwrap()),
-                1e-5,
-            );
-            assert_close(
-                &what,
-                &values(w.grad(&burns).unwrap()),
-                &values(w.grad(&ours).unwrap()),
-                1e-5,
-            );
+            let what = format!("{m} {n} {k}, bias {biased}");
+            for tensor in [&x, &w] {
+                let [expected, found] = [&burns, &ours].map(|all| values(tensor.grad(all).unwrap()));
+                assert_close(&what, &expected, &found, 1e-5);
+            }
+            if biased {
+                let [expected, found] = [&burns, &ours].map(|all| values(bias.grad(all).unwrap()));
+                assert_close(&what, &expected, &found, 1e-5);
+            }
         }
     }
 }
@@ -134,6 +135,7 @@ fn gradients_of_an_mlp_agree_with_burns() {
                     up_bias: Some(up_bias.clone()),
                     down: down.clone(),
                     down_bias: Some(down_bias.clone()),
+                    layout: WeightLayout::InputsFirst,
                 },
                 Some(residual.clone()),
                 kind,
@@ -209,6 +211,7 @@ fn gradients_of_an_mlp_are_slopes() {
                 up_bias: Some(tensors[2].clone().squeeze_dim(0)),
                 down: tensors[3].clone(),
                 down_bias: None,
+                layout: WeightLayout::InputsFirst,
             };
             let out = mlp(tensors[0].clone(), weights, None, kind);
             let gradients = (out * tensors[4].clone()).sum().backward();

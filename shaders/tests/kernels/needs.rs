@@ -48,6 +48,7 @@ fn train(layer: Layer, device: &Device) {
                 up_bias: Some(leaf([8], device)),
                 down: leaf([8, 4], device),
                 down_bias: None,
+                layout: WeightLayout::InputsFirst,
             };
             run(mlp(leaf([3, 4], device), weights, None, Activation::Gelu));
         }

@@ -32,6 +32,7 @@ macro_rules! plain {
                 down_bias: Optional<Self>,
                 residual: Optional<Self>,
                 activation: Activation,
+                layout: WeightLayout,
             ) -> FloatTensor<Self> {
                 {
                     let (up_bias, down_bias) = (up_bias.into_option(), down_bias.into_option());
@@ -42,7 +43,7 @@ macro_rules! plain {
                         &Self::weight(down),
                         down_bias,
                         residual.into_option(),
-                        activation,
+                        (activation, layout),
                         false,
                     )
                 }
@@ -64,7 +65,7 @@ fn mlp_forward<B: Products>(
     down: &Weight<B>,
     down_bias: Option<FloatTensor<B>>,
     residual: Option<FloatTensor<B>>,
-    activation: Activation,
+    (activation, layout): (Activation, WeightLayout),
     keep: bool,
 ) -> (FloatTensor<B>, Option<FloatTensor<B>>, FloatTensor<B>) {
     let first = Rest {
@@ -73,9 +74,9 @@ fn mlp_forward<B: Products>(
         keep,
         residual: None,
     };
-    let (hidden, sums) = B::affine(&x, up, WeightLayout::InputsFirst, first);
+    let (hidden, sums) = B::affine(&x, up, layout, first);
     let second = Rest::adding(down_bias, residual);
-    let (out, _) = B::affine(&hidden, down, WeightLayout::InputsFirst, second);
+    let (out, _) = B::affine(&hidden, down, layout, second);
     (out, sums, hidden)
 }
 
@@ -119,6 +120,7 @@ impl<B: LinearOps + Products, C: CheckpointStrategy> LinearOps for Autodiff<B, C
         down_bias: Optional<Self>,
         residual: Optional<Self>,
         activation: Activation,
+        layout: WeightLayout,
     ) -> FloatTensor<Self> {
         #[derive(Clone, Debug)]
         struct Saved<B: Backend> {
@@ -128,6 +130,7 @@ impl<B: LinearOps + Products, C: CheckpointStrategy> LinearOps for Autodiff<B, C
             sums: Option<FloatTensor<B>>,
             hidden: FloatTensor<B>,
             activation: Activation,
+            layout: WeightLayout,
             /// Bias up, bias down, residual.
             given: [bool; 3],
         }
@@ -155,7 +158,7 @@ impl<B: LinearOps + Products, C: CheckpointStrategy> LinearOps for Autodiff<B, C
                 &down,
                 down_bias,
                 residual,
-                activation,
+                (activation, layout),
                 keep,
             );
             let saved = Saved {
@@ -165,12 +168,13 @@ impl<B: LinearOps + Products, C: CheckpointStrategy> LinearOps for Autodiff<B, C
                 sums,
                 hidden,
                 activation,
+                layout,
                 given,
             };
             (out, saved)
         };
         differentiable::<B, C, Saved<B>, 6>(nodes, forward, |saved, gradient, wanted| {
-            let layout = WeightLayout::InputsFirst;
+            let layout = saved.layout;
             let [up_bias, down_bias, residual] = saved.given;
             let [on_x, on_up, on_up_bias, on_down, on_down_bias, on_residual] = wanted;
             let wanted = [on_down, down_bias && on_down_bias];

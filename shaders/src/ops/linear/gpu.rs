@@ -1,6 +1,7 @@
 //! Products on a GPU: one launch each, with all that rides along.
 
 use burn::backend::TensorMetadata;
+use burn::backend::ops::FloatTensorOps;
 use burn::backend::wgpu::{CubeBackend, CubeTensor};
 
 use super::{Products, Rest, Weight, WeightLayout, with_last};
@@ -85,10 +86,12 @@ impl Products for CubeBackend {
         let (x, gradient) = (Operand::of(&x), Operand::of(&gradient));
         match layout {
             WeightLayout::InputsFirst => gemm(x.transposed(), gradient, epilogue),
-            WeightLayout::OutputsFirst => {
-                assert!(!bias, "no layer has a bias beside weights that lie outputs first");
-                gemm(gradient.transposed(), x, epilogue)
+            // The kernel sums the columns of its second operand, so the product is made turned.
+            WeightLayout::OutputsFirst if bias => {
+                let (turned, sums) = gemm(x.transposed(), gradient, epilogue);
+                (Self::float_swap_dims(turned, 0, 1), sums)
             }
+            WeightLayout::OutputsFirst => gemm(gradient.transposed(), x, epilogue),
         }
     }
 }

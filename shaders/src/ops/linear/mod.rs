@@ -44,14 +44,16 @@ pub fn linear<const D: usize>(
 /// part of a transformer. Shapes as for [`linear`].
 #[derive(Debug)]
 pub struct MlpWeights {
-    /// `[inputs, hidden]`.
+    /// `[inputs, hidden]`, or turned as the layout says.
     pub up: Tensor<2>,
     /// `[hidden]`.
     pub up_bias: Option<Tensor<1>>,
-    /// `[hidden, outputs]`.
+    /// `[hidden, outputs]`, or turned as the layout says.
     pub down: Tensor<2>,
     /// `[outputs]`.
     pub down_bias: Option<Tensor<1>>,
+    /// How both weights lie.
+    pub layout: WeightLayout,
 }
 
 /// See [`MlpWeights`].
@@ -69,6 +71,7 @@ pub fn mlp<const D: usize>(
         optional(weights.down_bias),
         optional(residual),
         activation,
+        weights.layout,
     ))
 }
 
@@ -158,6 +161,7 @@ pub trait LinearOps: Backend {
         #[extension_type] down_bias: Optional<Self>,
         #[extension_type] residual: Optional<Self>,
         activation: Activation,
+        layout: WeightLayout,
     ) -> FloatTensor<Self>;
 }
 

@@ -1,0 +1,107 @@
+//! Operations that a graph gets when patterns of smaller ones are replaced.
+
+use annulus_shaders::nn::Activation;
+use annulus_shaders::ops::attention::attention;
+use annulus_shaders::ops::embedding::embedding;
+use annulus_shaders::ops::linear::{MlpWeights, mlp};
+use burn::tensor::{Int, Tensor};
+
+use super::product::{layout, outputs};
+use crate::host::indices;
+use crate::pass::{Call, Kind, Made, Type, one};
+use crate::value::Floats;
+
+pub(super) const KINDS: &[Kind] = &[
+    Kind::ours("Mlp", (4, 6), two_layers)
+        .with(&[("activation", Type::Text), ("outputs_first", Type::Integer)]),
+    Kind::ours("PackedAttention", (1, 1), packed_attention)
+        .with(&[("heads", Type::Integer), ("is_causal", Type::Integer)]),
+    Kind::ours("EmbeddingAt", (3, 3), embedding_at),
+];
+
+/// x, weights and bias up, weights and bias down, residual.
+fn two_layers(call: &mut Call) -> Made {
+    let (x, up, up_bias) = (call.floats(0)?, call.floats(1)?, call.optional_floats(2)?);
+    let (down, down_bias, residual) = (
+        call.floats(3)?,
+        call.optional_floats(4)?,
+        call.optional_floats(5)?,
+    );
+    let activation = match call.text("activation") {
+        Some("gelu") => Activation::Gelu,
+        Some("relu") => Activation::Relu,
+        Some("silu") => Activation::Silu,
+        other => return Err(format!("the activation {other:?}")),
+    };
+    let Some((inputs, lead)) = x.shape().split_last() else {
+        return Err("an input without axes".into());
+    };
+    let layout = layout(call);
+    let hidden = outputs(*inputs, &up, up_bias.as_ref(), layout)?;
+    let shape = [lead, &[outputs(hidden, &down, down_bias.as_ref(), layout)?]].concat();
+    for width in [&[lead, &[hidden]].concat(), &shape] {
+        call.reserve(width)?;
+    }
+    if lead.is_empty()
+        || residual
+            .as_ref()
+            .is_some_and(|residual| residual.shape() != shape)
+    {
+        return Err(format!(
+            "a residual that is not of the shape {shape:?}, or no rows"
+        ));
+    }
+    let weights = MlpWeights {
+        up: up.any(),
+        up_bias: up_bias.map(Floats::any),
+        down: down.any(),
+        down_bias: down_bias.map(Floats::any),
+        layout,
+    };
+    let made = mlp::<1>(x.any(), weights, residual.map(Floats::any), activation);
+    one(Floats::shaped(made.into_dispatch(), shape))
+}
+
+/// Queries, keys and values side by side, `[batch, tokens, 3 * heads * width]`.
+fn packed_attention(call: &mut Call) -> Made {
+    let packed = call.floats(0)?;
+    let heads = call
+        .integer("heads")
+        .and_then(|heads| usize::try_from(heads).ok())
+        .unwrap_or(0);
+    let &[batch, tokens, columns] = packed.shape() else {
+        return Err(format!("an input of shape {:?}", packed.shape()));
+    };
+    // Kernels read four numbers of a head at once.
+    if heads == 0 || !columns.is_multiple_of(12 * heads) {
+        return Err(format!("{columns} columns for {heads} heads"));
+    }
+    call.reserve(&[batch, heads, tokens])?;
+    call.reserve(&[batch, tokens, columns / 3])?;
+    let made = attention(packed.any(), heads, call.flag("is_causal"));
+    one(Floats::new(made.into_dispatch()))
+}
+
+/// Ids `[batch, tokens]`, a table, and a table of positions: the rows of both, added.
+fn embedding_at(call: &mut Call) -> Made {
+    let (ids, table, positions) = (call.host(0)?, call.floats(1)?, call.floats(2)?);
+    let (&[batch, tokens], &[rows, width], &[places, same]) = (ids.shape(), table.shape(), positions.shape())
+    else {
+        return Err("tables or ids that are no matrices".into());
+    };
+    if width != same || tokens > places {
+        return Err(format!(
+            "a table {:?} with positions {:?}",
+            table.shape(),
+            positions.shape()
+        ));
+    }
+    call.reserve(&[batch, tokens, width])?;
+    let ids = call.upload_integers(&indices(ids.integers()?, rows)?, &[batch, tokens]);
+    let made = embedding(
+        Tensor::<2, Int>::from_dispatch(ids),
+        table.any(),
+        Some(positions.any()),
+    );
+    one(Floats::new(made.into_dispatch()))
+}

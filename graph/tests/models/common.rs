@@ -1,0 +1,113 @@
+//! Devices, files and comparisons.
+
+#[path = "../../../shaders/tests/kernels/common/ending.rs"]
+mod ending;
+
+use annulus_graph::{HostTensor, Numbers};
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::tensor::wgpu::MemoryConfiguration;
+use burn::tensor::{Device, DeviceKind, Gradients, Tensor};
+use std::path::{Path, PathBuf};
+
+/// The folder with all fixtures, if it is there. Says so if not.
+pub fn all_fixtures() -> Option<PathBuf> {
+    let base = std::env::var_os("ANNULUS_DATA").map(PathBuf::from);
+    let base = base.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data"));
+    let path = base.join("graph");
+    if path.exists() {
+        return Some(path);
+    }
+    println!(
+        "skipped: {} is not there (set ANNULUS_DATA to the folder that holds graph)",
+        path.display()
+    );
+    None
+}
+
+/// A file of the few fixtures that stand beside the tests.
+pub fn fixture(name: &str) -> Vec<u8> {
+    std::fs::read(own_fixtures().join(name)).unwrap()
+}
+
+/// Where these few are.
+pub fn own_fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures")
+}
+
+/// A GPU, or a program that plays one; says so where there is none.
+pub fn gpu() -> Option<Device> {
+    let kinds = [
+        DeviceKind::DiscreteGpu(0),
+        DeviceKind::IntegratedGpu(0),
+        DeviceKind::VirtualGpu(0),
+        DeviceKind::Cpu,
+    ];
+    let device = kinds.into_iter().find_map(|kind| {
+        let options = Device::wgpu_options().device_kind(kind);
+        options
+            .memory_config(MemoryConfiguration::ExclusivePages)
+            .init()
+            .ok()
+    });
+    match device {
+        Some(_) => ending::leave_the_driver_alone(),
+        None => println!("skipped: this machine has no adapter, not even a software one"),
+    }
+    device
+}
+
+/// The gradients of a model by the names of its parameters; none for a parameter that the loss does not depend on.
+pub fn gradients(model: &impl Module, gradients: &Gradients) -> Vec<(String, Option<Vec<f32>>)> {
+    struct Collect<'a> {
+        gradients: &'a Gradients,
+        path: Vec<String>,
+        found: Vec<(String, Option<Vec<f32>>)>,
+    }
+
+    impl ModuleVisitor for Collect<'_> {
+        fn enter_module(&mut self, name: &str, _: &str) {
+            self.path.push(name.to_owned());
+        }
+
+        fn exit_module(&mut self, _: &str, _: &str) {
+            self.path.pop();
+        }
+
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            let gradient = param.val().grad(self.gradients);
+            let gradient = gradient.map(|gradient| gradient.into_data().try_to_vec::<f32>().unwrap());
+            self.found.push((self.path.join("."), gradient));
+        }
+    }
+
+    let mut collect = Collect {
+        gradients,
+        path: Vec::new(),
+        found: Vec::new(),
+    };
+    model.visit(&mut collect);
+    collect.found
+}
+
+/// The floats of a tensor.
+pub fn floats(tensor: &HostTensor) -> &[f32] {
+    match tensor.numbers() {
+        Numbers::Floats(values) => values,
+        other => panic!("{:?}", other.element()),
+    }
+}
+
+/// The numbers of a tensor of one axis.
+pub fn values(tensor: Tensor<1>) -> Vec<f32> {
+    tensor.into_data().try_to_vec::<f32>().unwrap()
+}
+
+/// The only number of a tensor.
+pub fn number(tensor: Tensor<1>) -> f32 {
+    values(tensor)[0]
+}
+
+/// Sum of squares.
+pub fn squares(values: impl IntoIterator<Item = f32>) -> f64 {
+    values.into_iter().map(|x| f64::from(x).powi(2)).sum()
+}

@@ -1,0 +1,9 @@
+//! Models from files: their gradients against PyTorch's, and files that nobody should have made.
+
+mod common;
+mod files;
+mod fixtures;
+mod fusion;
+mod fuzz;
+mod hostile;
+mod modes;

@@ -1,0 +1,167 @@
+//! Computes the gradient of a few samples of a model from a file, and writes it for other programs.
+
+use annulus_graph::{GraphError, PassOptions, Role};
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::tensor::{Gradients, Tensor};
+use safetensors::tensor::{Dtype, TensorView};
+use std::io::Write as _;
+use std::path::Path;
+
+use crate::device::{DeviceChoice, DeviceError, open};
+use crate::store::files::{FileError, write_atomic};
+use crate::task::{Data, TaskError};
+use crate::tasks::graph::{ModelFile, ModelFileConfig};
+
+/// What to compute.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked {
+    /// How many samples, from the first on.
+    pub samples: usize,
+    /// Where.
+    pub device: DeviceChoice,
+    /// Whether batch norm uses the statistics of the samples. Dropout is off either way.
+    pub training: bool,
+    /// Whether to take a file that was made for inference as it is.
+    pub as_is: bool,
+}
+
+/// What was computed.
+#[derive(Debug)]
+pub struct Done {
+    /// The mean loss.
+    pub loss: f32,
+    /// The samples that there were.
+    pub samples: usize,
+    /// The device's name.
+    pub device: String,
+}
+
+/// Why there is no gradient.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GradientError {
+    /// The folder cannot be read, or its model cannot be trained.
+    #[error("{0}")]
+    Task(TaskError),
+    /// There is no such device.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The model does not run on these samples.
+    #[error(transparent)]
+    Graph(#[from] GraphError),
+    /// The device's memory cannot be read, or the numbers cannot be written.
+    #[error("cannot take the numbers from the device: {0}")]
+    Numbers(String),
+    /// The file cannot be written.
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+/// Computes the gradient of an exported folder's first samples, and writes a safetensors file: the gradient of each trained
+/// parameter under its name, `loss`, and `logits` if the model has them.
+///
+/// # Errors
+///
+/// If the folder cannot be read, the model does not run, or the file cannot be written.
+pub fn gradient(folder: &Path, asked: Asked, out: &Path) -> Result<Done, GradientError> {
+    let config = ModelFileConfig {
+        held_out: 0.0,
+        as_is: asked.as_is,
+    };
+    let data = Data::open(folder).map_err(|error| GradientError::Task(error.into()))?;
+    let file = ModelFile::read(&config, &data).map_err(GradientError::Task)?;
+    let opened = open(asked.device)?;
+    let device = opened.device.autodiff();
+    let model = file.graph().model(&device)?;
+    let batch = file.first(asked.samples);
+    let options = PassOptions {
+        training: asked.training,
+        dropout: None,
+    };
+    let output = file.graph().run(&model, &batch.inputs, &device, options)?;
+    let gradients = output.loss.backward();
+    let mut tensors = by_name(&model, &gradients)?;
+    let trained = |name: &str| {
+        let mut parameters = file.graph().parameters().iter();
+        parameters.any(|parameter| parameter.name == name && parameter.role == Role::Trained)
+    };
+    tensors.retain(|(name, _, _)| trained(name));
+    // As the state_dict has them: a module gives an axis to parameters that have none.
+    for (name, shape, _) in &mut tensors {
+        let parameter = file
+            .graph()
+            .parameters()
+            .iter()
+            .find(|parameter| parameter.name == *name);
+        *shape = parameter.map_or(shape.clone(), |parameter| parameter.shape().to_vec());
+    }
+    let loss = floats(output.loss.inner())?;
+    tensors.push(("loss".into(), vec![1], loss.clone()));
+    if let Some(logits) = output.logits {
+        let shape = logits.shape().to_vec();
+        tensors.push(("logits".into(), shape, floats(logits.flat().inner())?));
+    }
+    write(&tensors, out)?;
+    Ok(Done {
+        loss: loss[0],
+        samples: batch.inputs[0].1.shape()[0],
+        device: opened.name,
+    })
+}
+
+/// A name, a shape and the elements.
+type Named = (String, Vec<usize>, Vec<f32>);
+
+/// The gradient of each parameter; zeros where the loss does not depend on it.
+fn by_name(model: &impl Module, gradients: &Gradients) -> Result<Vec<Named>, GradientError> {
+    struct Collect<'a> {
+        gradients: &'a Gradients,
+        path: Vec<String>,
+        found: Vec<Result<Named, GradientError>>,
+    }
+
+    impl ModuleVisitor for Collect<'_> {
+        fn enter_module(&mut self, name: &str, _: &str) {
+            self.path.push(name.to_owned());
+        }
+
+        fn exit_module(&mut self, _: &str, _: &str) {
+            self.path.pop();
+        }
+
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            let value = param.val();
+            let shape = value.dims().to_vec();
+            let gradient = match value.grad(self.gradients) {
+                Some(gradient) => floats(gradient),
+                None => Ok(vec![0.0; shape.iter().product()]),
+            };
+            let name = self.path.join(".");
+            self.found.push(gradient.map(|gradient| (name, shape, gradient)));
+        }
+    }
+
+    let mut collect = Collect {
+        gradients,
+        path: Vec::new(),
+        found: Vec::new(),
+    };
+    model.visit(&mut collect);
+    collect.found.into_iter().collect()
+}
+
+fn floats<const D: usize>(tensor: Tensor<D>) -> Result<Vec<f32>, GradientError> {
+    let read = tensor.into_data().try_to_vec::<f32>();
+    read.map_err(|error| GradientError::Numbers(format!("{error:?}")))
+}
+
+fn write(tensors: &[Named], out: &Path) -> Result<(), GradientError> {
+    let numbers = |error: safetensors::SafeTensorError| GradientError::Numbers(error.to_string());
+    let mut views = Vec::with_capacity(tensors.len());
+    for (name, shape, values) in tensors {
+        let view = TensorView::new(Dtype::F32, shape.clone(), bytemuck::cast_slice(values));
+        views.push((name, view.map_err(numbers)?));
+    }
+    let file = safetensors::serialize(views, None).map_err(numbers)?;
+    Ok(write_atomic(out, |to| to.write_all(&file))?)
+}

@@ -1,0 +1,271 @@
+//! Trains a model that comes as a file: any PyTorch model that the Python package exports.
+//!
+//! The data is a folder with `model.onnx`, `weights.safetensors` and `samples.safetensors`. Members fetch all three from
+//! each other, so only the founder of a run needs them. The parameters keep the names and shapes of the state_dict.
+
+pub mod samples;
+
+use annulus_core::Digest;
+use annulus_graph::{
+    Graph, GraphError, GraphModel, HostTensor, Output, PassOptions, ReadOptions, Role, read_tensors,
+};
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::tensor::{Device, Int, Tensor, TensorData};
+use serde::{Deserialize, Serialize};
+use std::io::Read as _;
+
+use crate::task::{Data, Layer, Scores, Task, TaskError};
+use samples::{Batch, Samples};
+
+/// The files of an exported folder.
+const MODEL: &str = "model.onnx";
+const WEIGHTS: &str = "weights.safetensors";
+const SAMPLES: &str = "samples.safetensors";
+
+/// Samples to evaluate at once, and at most. Guesses: a batch that fits where training batches do, and enough of them for a
+/// loss with two digits.
+const EVALUATION_BATCH: usize = 32;
+const MOST_EVALUATED: usize = 2_048;
+
+/// Elements that a processor core computes at once: about those of three windows of 64 tokens in `gpt`'s nano model, which
+/// keeps matrices large enough to be fast.
+const PIECE_ELEMENTS: u64 = 3 << 19;
+
+/// Samples that a model is tried with when it is read.
+const PROBED: usize = 3;
+
+/// Settings of [`ModelFile`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ModelFileConfig {
+    /// Share of the samples that are held out: the last ones.
+    pub held_out: f64,
+    /// Whether to take a file that was made for inference as it is.
+    pub as_is: bool,
+}
+
+impl Default for ModelFileConfig {
+    fn default() -> Self {
+        Self {
+            held_out: 0.1,
+            as_is: false,
+        }
+    }
+}
+
+/// A model from a file, and its samples.
+pub struct ModelFile {
+    graph: Graph,
+    samples: Samples,
+    /// Elements that a pass computes for a sample.
+    elements: u64,
+}
+
+impl ModelFile {
+    /// Reads an exported folder.
+    ///
+    /// # Errors
+    ///
+    /// If a file is missing or damaged, or the model does not run on the first samples.
+    pub fn read(config: &ModelFileConfig, data: &Data) -> Result<Self, TaskError> {
+        if !(0.0..1.0).contains(&config.held_out) {
+            return Err(format!("held_out={} is not from 0 to below 1", config.held_out).into());
+        }
+        let missing = |name: &str| format!("{} has no {name}; export the model again", data.path().display());
+        let model = bytes(data, MODEL)?.ok_or_else(|| missing(MODEL))?;
+        let weights = bytes(data, WEIGHTS)?;
+        let samples = bytes(data, SAMPLES)?.ok_or_else(|| missing(SAMPLES))?;
+        let mut hasher = blake3::Hasher::new();
+        for file in [&model, weights.as_deref().unwrap_or_default(), &samples] {
+            hasher.update(&(file.len() as u64).to_le_bytes()).update(file);
+        }
+        let digest = Digest(*hasher.finalize().as_bytes());
+        let options = ReadOptions {
+            as_is: config.as_is,
+            ..ReadOptions::default()
+        };
+        let mut graph = Graph::read(&model, weights.as_deref(), &options)?;
+        let tensors = read_tensors(&samples).map_err(|error| format!("{SAMPLES}: {error}"))?;
+        let samples = Samples::new(inputs(&graph, tensors)?, config.held_out, digest)?;
+        // Also tells of an operation that does not fit before training begins.
+        let probe = samples.first(PROBED).inputs;
+        let elements = graph.fuse(&probe)? / probe[0].1.shape()[0] as u64;
+        Ok(Self {
+            graph,
+            samples,
+            elements,
+        })
+    }
+
+    /// The model.
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    /// The first samples, at most this many.
+    pub fn first(&self, count: usize) -> Batch {
+        self.samples.first(count)
+    }
+
+    /// How many of a batch's samples have the right class as the likeliest; none if the model is no classifier.
+    fn right(&self, output: &Output, batch: &Batch, device: &Device) -> Option<Tensor<1>> {
+        let classes = self.graph.classes()?;
+        let logits = output.logits.clone()?.into_tensor::<2>()?;
+        let (_, classes) = batch.inputs.iter().find(|(name, _)| *name == classes.name)?;
+        let annulus_graph::Numbers::Integers(classes) = classes.numbers() else {
+            return None;
+        };
+        let classes: Vec<i32> = classes.iter().map(|class| *class as i32).collect();
+        let count = classes.len();
+        let classes = Tensor::<1, Int>::from_data(TensorData::new(classes, [count]), device);
+        let answers = logits.argmax(1).squeeze_dim::<1>(1);
+        Some(answers.equal(classes).float().sum())
+    }
+}
+
+/// A file's bytes; none if it is not there.
+fn bytes(data: &Data, name: &str) -> Result<Option<Vec<u8>>, TaskError> {
+    let Some(file) = data.file(name)? else {
+        return Ok(None);
+    };
+    let mut bytes = Vec::with_capacity(usize::try_from(file.size()?)?);
+    file.reader()?.read_to_end(&mut bytes)?;
+    Ok(Some(bytes))
+}
+
+/// The samples' tensors that the model takes.
+fn inputs(graph: &Graph, tensors: Vec<(String, HostTensor)>) -> Result<Vec<(String, HostTensor)>, TaskError> {
+    let is_input = |name: &str| graph.inputs().iter().any(|input| input.name == name);
+    let found: Vec<_> = tensors.into_iter().filter(|(name, _)| is_input(name)).collect();
+    let lacks = graph
+        .inputs()
+        .iter()
+        .find(|input| found.iter().all(|(name, _)| *name != input.name));
+    match lacks {
+        Some(input) => Err(format!("{SAMPLES} has no `{}`, which the model takes", input.name).into()),
+        None => Ok(found),
+    }
+}
+
+impl Task for ModelFile {
+    type Model = GraphModel;
+    type Dataset = Samples;
+    type Config = ModelFileConfig;
+
+    const NAME: &'static str = "graph";
+    const ABOUT: &'static str = "a PyTorch model that the Python package has exported to --data FOLDER";
+    const HELP: &'static [(&'static str, &'static str)] = &[
+        (
+            "held_out=X",
+            "share of the samples, the last ones, that only evaluate",
+        ),
+        (
+            "as_is=true|false",
+            "take an ONNX file that was made for inference as it is",
+        ),
+    ];
+
+    fn new(config: ModelFileConfig, data: Option<&Data>) -> Result<Self, TaskError> {
+        let data = data.ok_or("give --data FOLDER, a model that annulus.export has written")?;
+        let task = Self::read(&config, data)?;
+        let statistic = task.graph.parameters().iter().find(|p| p.role != Role::Trained);
+        match statistic {
+            Some(statistic) => Err(format!(
+                "the model has batch norm (`{}`), whose running statistics members cannot share yet; use group norm",
+                statistic.name
+            )
+            .into()),
+            None => Ok(task),
+        }
+    }
+
+    fn dataset(&self) -> &Samples {
+        &self.samples
+    }
+
+    fn layers(&self) -> Vec<Layer> {
+        self.graph.layers()
+    }
+
+    fn model(&self, device: &Device) -> GraphModel {
+        // The same was made when the task was read.
+        self.graph
+            .model(device)
+            .expect("parameters that a module can have")
+    }
+
+    fn loss(&self, model: &GraphModel, batch: Batch, device: &Device) -> Tensor<1> {
+        let options = PassOptions {
+            training: true,
+            dropout: Some(batch.seed),
+        };
+        match self.graph.run(model, &batch.inputs, device, options) {
+            Ok(output) => output.loss,
+            Err(error) => not_a_number(model, &error),
+        }
+    }
+
+    fn evaluate(&self, model: &GraphModel, device: &Device) -> Option<Scores> {
+        let count = self.samples.held_out().min(MOST_EVALUATED);
+        if count == 0 {
+            return None;
+        }
+        let mut loss = Tensor::<1>::zeros([1], device);
+        let mut right = Some(Tensor::<1>::zeros([1], device));
+        for start in (0..count).step_by(EVALUATION_BATCH) {
+            let end = count.min(start + EVALUATION_BATCH);
+            let batch = self.samples.test(start..end);
+            let output = match self
+                .graph
+                .run(model, &batch.inputs, device, PassOptions::default())
+            {
+                Ok(output) => output,
+                Err(error) => return Some(not_a_number(model, &error).into()),
+            };
+            let part = self.right(&output, &batch, device);
+            right = right.zip(part).map(|(sum, part)| sum + part);
+            loss = loss + output.loss * (end - start) as f32;
+        }
+        Some(Scores {
+            loss: loss / count as f32,
+            accuracy: right.map(|right| right / count as f32),
+        })
+    }
+
+    fn metadata(&self) -> Vec<(&'static str, String)> {
+        vec![
+            (
+                "architecture",
+                "a PyTorch model, by the names and shapes of its state_dict".into(),
+            ),
+            ("linear", "y = x @ weight.T + bias, with weight [out, in]".into()),
+        ]
+    }
+
+    fn pieces(&self, samples: usize) -> usize {
+        if self.graph.depends_on_batch() {
+            return 1;
+        }
+        let pieces = self.elements.saturating_mul(samples as u64) / PIECE_ELEMENTS;
+        usize::try_from(pieces).unwrap_or(usize::MAX)
+    }
+}
+
+/// A loss that the trainer refuses: a sample does not fit the model, which no other sample has shown.
+fn not_a_number(model: &GraphModel, error: &GraphError) -> Tensor<1> {
+    struct First(Option<Tensor<1>>);
+
+    impl ModuleVisitor for First {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            self.0.get_or_insert_with(|| param.val().sum());
+        }
+    }
+
+    tracing::error!("a batch does not fit the model: {error}");
+    let mut first = First(None);
+    model.visit(&mut first);
+    first.0.expect("a model has parameters") * f32::NAN
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,333 @@
+//! The task on small models that PyTorch's package has exported.
+
+#[expect(dead_code, reason = "the other tests of models need more of it")]
+#[path = "../../../../graph/tests/models/files.rs"]
+mod files;
+
+use super::*;
+use crate::task::Dataset;
+use crate::tasks::gpt::windows::Tokens;
+use crate::tasks::gpt::{Gpt, GptConfig};
+use annulus_graph::Numbers;
+use burn::tensor::Gradients;
+use bytes::Bytes;
+use files::{Message, Model, constant, integer, integers, node, several};
+use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use std::path::Path;
+
+fn fixture(name: &str) -> Vec<u8> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../graph/tests/fixtures");
+    std::fs::read(folder.join(name)).unwrap()
+}
+
+/// The samples of a fixture, several times over, as a folder has them.
+fn samples(name: &str, times: usize) -> Vec<u8> {
+    let file = fixture(&format!("{name}.safetensors"));
+    let tensors = SafeTensors::deserialize(&file).unwrap();
+    let inputs = tensors.iter().filter_map(|(name, view)| {
+        let mut shape = view.shape().to_vec();
+        shape[0] *= times;
+        Some((
+            name.strip_prefix("input.")?.to_owned(),
+            view.dtype(),
+            shape,
+            view.data().repeat(times),
+        ))
+    });
+    let inputs: Vec<(String, Dtype, Vec<usize>, Vec<u8>)> = inputs.collect();
+    let views = inputs
+        .iter()
+        .map(|(name, dtype, shape, bytes)| (name, TensorView::new(*dtype, shape.clone(), bytes).unwrap()));
+    safetensors::serialize(views, None).unwrap()
+}
+
+fn folder(name: &str, times: usize) -> Data {
+    let files = [
+        (MODEL, fixture(&format!("{name}.annulus.onnx"))),
+        (SAMPLES, samples(name, times)),
+    ];
+    Data::folder_in_memory(
+        files
+            .map(|(name, bytes)| (name.to_owned(), Bytes::from(bytes)))
+            .to_vec(),
+    )
+}
+
+fn told(result: Result<ModelFile, TaskError>) -> String {
+    result.err().expect("an error").to_string()
+}
+
+#[test]
+fn a_model_is_trained_and_evaluated_on_its_own_samples() {
+    let task = ModelFile::new(ModelFileConfig::default(), Some(&folder("mlp", 10))).unwrap();
+    let (trained, held_out) = (task.dataset().len() as usize, task.samples.held_out());
+    assert_eq!(held_out, (trained + held_out) / 10);
+    let device = Device::flex();
+    let model = task.model(&device.clone().autodiff());
+    let batch = task.dataset().batch(&[0, 3, 1]);
+    let loss = task.loss(&model, batch, &device.clone().autodiff());
+    assert!(loss.is_tracked());
+    let scores = task.evaluate(&model.valid(), &device).unwrap();
+    let accuracy = scores.accuracy.expect("a classifier").into_scalar::<f32>();
+    assert!((0.0..=1.0).contains(&accuracy), "{accuracy}");
+    assert!(scores.loss.into_scalar::<f32>().is_finite());
+    let none = ModelFileConfig {
+        held_out: 0.0,
+        ..ModelFileConfig::default()
+    };
+    let task = ModelFile::new(none, Some(&folder("mlp", 1))).unwrap();
+    assert!(task.evaluate(&model.valid(), &device).is_none());
+}
+
+#[test]
+fn the_seed_of_dropout_follows_from_the_samples() {
+    let task = ModelFile::new(ModelFileConfig::default(), Some(&folder("mlp", 1))).unwrap();
+    let device = Device::flex().autodiff();
+    let model = task.model(&device);
+    let loss = |samples: &[u64]| {
+        let batch = task.dataset().batch(samples);
+        task.loss(&model, batch, &device).inner().into_scalar::<f32>()
+    };
+    assert_eq!(loss(&[1, 2]), loss(&[1, 2]));
+    let batch = task.dataset().batch(&[1, 2]);
+    let other = Batch {
+        seed: batch.seed + 1,
+        ..batch
+    };
+    assert_ne!(
+        task.loss(&model, other, &device).inner().into_scalar::<f32>(),
+        loss(&[1, 2])
+    );
+    assert_eq!(task.pieces(1_000_000), 1);
+}
+
+#[test]
+fn what_is_missing_or_cannot_be_shared_is_told() {
+    let config = ModelFileConfig::default();
+    assert!(told(ModelFile::new(config.clone(), None)).contains("--data FOLDER"));
+    let empty = Data::folder_in_memory(Vec::new());
+    assert!(told(ModelFile::new(config.clone(), Some(&empty))).contains("no model.onnx"));
+    let without = [(MODEL.to_owned(), Bytes::from(fixture("mlp.annulus.onnx")))];
+    let without = Data::folder_in_memory(without.to_vec());
+    assert!(told(ModelFile::new(config.clone(), Some(&without))).contains("no samples.safetensors"));
+    let mixed = [
+        (MODEL, fixture("mlp.annulus.onnx")),
+        (SAMPLES, samples("tabular", 1)),
+    ];
+    let mixed = mixed.map(|(name, bytes)| (name.to_owned(), Bytes::from(bytes)));
+    let said = told(ModelFile::new(
+        config.clone(),
+        Some(&Data::folder_in_memory(mixed.to_vec())),
+    ));
+    assert!(said.contains("no `x`"), "{said}");
+    let said = told(ModelFile::new(config, Some(&folder("tabular", 1))));
+    assert!(
+        said.contains("batch norm") && said.contains("group norm"),
+        "{said}"
+    );
+}
+
+#[test]
+fn the_digest_covers_the_model_and_the_samples() {
+    let config = ModelFileConfig::default;
+    let digest = |data: &Data| ModelFile::new(config(), Some(data)).unwrap().dataset().digest();
+    let first = digest(&folder("mlp", 2));
+    assert_eq!(digest(&folder("mlp", 2)), first);
+    assert_ne!(digest(&folder("mlp", 3)), first);
+    assert_ne!(digest(&folder("cnn", 2)), first);
+}
+
+/// The names, shapes and values of a model's parameters, and their gradients.
+struct Collect<'a> {
+    gradients: &'a Gradients,
+    path: Vec<String>,
+    found: Vec<(String, Vec<usize>, Vec<f32>, Vec<f32>)>,
+}
+
+impl<'a> Collect<'a> {
+    fn of(model: &impl Module, gradients: &'a Gradients) -> Self {
+        let mut collect = Self {
+            gradients,
+            path: Vec::new(),
+            found: Vec::new(),
+        };
+        model.visit(&mut collect);
+        collect
+    }
+}
+
+impl ModuleVisitor for Collect<'_> {
+    fn enter_module(&mut self, name: &str, _: &str) {
+        self.path.push(name.to_owned());
+    }
+
+    fn exit_module(&mut self, _: &str, _: &str) {
+        self.path.pop();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let floats = |tensor: Tensor<D>| tensor.into_data().try_to_vec::<f32>().unwrap();
+        let (value, name) = (param.val(), self.path.join("."));
+        let gradient = floats(value.grad(self.gradients).unwrap());
+        self.found
+            .push((name, value.dims().to_vec(), floats(value.inner()), gradient));
+    }
+}
+
+/// A node of our own domain.
+fn ours(operation: &str, inputs: &[&str], output: &str) -> Message {
+    node(operation, inputs, &[output]).text(7, "annulus")
+}
+
+/// A block of nanoGPT as an exporter spells it out, from `x` to `{block}.out`.
+fn block(mut model: Model, block: &str, x: &str) -> Model {
+    let name = |part: &str| format!("{block}.{part}");
+    let add = |model: Model, operation: &str, inputs: &[&str], output: &str| {
+        let inputs: Vec<String> = inputs
+            .iter()
+            .map(|own| if *own == x { x.to_owned() } else { name(own) })
+            .collect();
+        let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
+        model.node(match operation {
+            "Linear" => ours(operation, &inputs, &name(output)),
+            _ => node(operation, &inputs, &[&name(output)]),
+        })
+    };
+    model = add(model, "LayerNormalization", &[x, "norm_1.gamma"], "n1");
+    model = add(model, "Linear", &["n1", "attention.qkv.weight"], "qkv");
+    let thirds = ["q", "k", "v"].map(name);
+    let split = node(
+        "Split",
+        &[&name("qkv"), "thirds"],
+        &thirds.each_ref().map(String::as_str),
+    );
+    model = model.node(split.bytes(5, &integer("axis", 2).0));
+    let order = several("perm", &[0, 2, 1, 3]);
+    for part in &thirds {
+        let (rows, turned) = (format!("{part}.rows"), format!("{part}.heads"));
+        model = model.node(node("Reshape", &[part, "to_heads"], &[&rows]));
+        model = model.node(node("Transpose", &[&rows], &[&turned]).bytes(5, &order.0));
+    }
+    let attention = node(
+        "Attention",
+        &[&name("q.heads"), &name("k.heads"), &name("v.heads")],
+        &[&name("y")],
+    );
+    model = model.node(attention.bytes(5, &integer("is_causal", 1).0));
+    model = model.node(node("Transpose", &[&name("y")], &[&name("y.turned")]).bytes(5, &order.0));
+    model = model.node(node(
+        "Reshape",
+        &[&name("y.turned"), "to_rows"],
+        &[&name("y.rows")],
+    ));
+    model = add(
+        model,
+        "Linear",
+        &["y.rows", "attention.output.weight"],
+        "attended",
+    );
+    model = add(model, "Add", &[x, "attended"], "x1");
+    model = add(model, "LayerNormalization", &["x1", "norm_2.gamma"], "n2");
+    model = add(model, "Linear", &["n2", "mlp.up.weight"], "up");
+    model = add(model, "Gelu", &["up"], "active");
+    model = add(model, "Linear", &["active", "mlp.down.weight"], "down");
+    add(model, "Add", &["x1", "down"], "out")
+}
+
+#[test]
+fn a_language_model_as_a_graph_has_the_bits_of_the_task_gpt() {
+    let (layers, heads, width, context) = (2, 2, 16, 12);
+    let config = GptConfig {
+        layers,
+        heads,
+        width,
+        context,
+        ..GptConfig::default()
+    };
+    let task = Gpt::new(config, None).unwrap();
+    let device = Device::flex().autodiff();
+    device.seed(5);
+    let transformer = task.model(&device);
+    let batch = task.dataset().batch(&[3, 70, 500, 9]);
+    let Tokens {
+        inputs,
+        targets,
+        windows,
+    } = batch.clone();
+    let loss = task.loss(&transformer, batch, &device);
+    let gradients = loss.backward();
+    let expected = Collect::of(&transformer, &gradients).found;
+
+    let mut model = Model::default().input("x", 7).input("y", 7);
+    for (name, shape, values, _) in &expected {
+        let shape: Vec<i64> = shape.iter().map(|n| *n as i64).collect();
+        model = model.trained(name, &shape, values);
+    }
+    let (h, w, c) = (heads as i64, width as i64, context as i64);
+    for (name, values) in [
+        ("thirds", vec![w, w, w]),
+        ("to_heads", vec![0, 0, h, w / h]),
+        ("to_rows", vec![0, 0, w]),
+        ("flat", vec![-1]),
+    ] {
+        model = model.node(constant(name, &integers("", &[values.len() as i64], &values)));
+    }
+    for (name, value) in [("zero", 0), ("one", 1), ("length", c)] {
+        model = model.node(constant(name, &integers("", &[], &[value])));
+    }
+    model = model
+        .node(node("Range", &["zero", "length", "one"], &["places"]))
+        .node(node("Gather", &["tokens.weight", "x"], &["rows"]))
+        .node(node("Gather", &["positions.weight", "places"], &["positions"]))
+        .node(node("Add", &["rows", "positions"], &["x0"]));
+    let mut x = "x0".to_owned();
+    for layer in 0..layers {
+        let own = format!("blocks.{layer}");
+        model = block(model, &own, &x);
+        x = format!("{own}.out");
+    }
+    let scores = ours("Linear", &["features", "tokens.weight"], "scores");
+    let file = model
+        .node(node("LayerNormalization", &[&x, "norm.gamma"], &["features"]))
+        .node(scores.bytes(5, &integer("outputs_first", 1).0))
+        .node(constant("to_logits", &integers("", &[2], &[-1, 256])))
+        .node(node("Reshape", &["scores", "to_logits"], &["logits"]))
+        .node(node("Reshape", &["y", "flat"], &["classes"]))
+        .node(node("SoftmaxCrossEntropyLoss", &["logits", "classes"], &["loss"]))
+        .file();
+    let mut graph = Graph::read(&file, None, &ReadOptions::default()).unwrap();
+    let ids = |ids: Vec<i32>| {
+        let ids = ids.into_iter().map(i64::from).collect();
+        HostTensor::new(vec![windows, context], Numbers::Integers(ids)).unwrap()
+    };
+    let inputs = [("x".to_owned(), ids(inputs)), ("y".to_owned(), ids(targets))];
+    graph.fuse(&inputs).unwrap();
+    let operations = graph.operations();
+    for (kind, count) in [
+        ("EmbeddingAt", 1),
+        ("PackedAttention", layers),
+        ("Mlp", layers),
+        ("Add", 0),
+        ("Gelu", 0),
+    ] {
+        let found = operations.iter().filter(|own| **own == kind).count();
+        assert_eq!(found, count, "{kind} in {operations:?}");
+    }
+    let model = graph.model(&device).unwrap();
+    let output = graph
+        .run(&model, &inputs, &device, PassOptions::default())
+        .unwrap();
+    let gradients = output.loss.backward();
+    let bits = |loss: Tensor<1>| loss.inner().into_scalar::<f32>().to_bits();
+    assert_eq!(bits(output.loss), bits(loss));
+    let found = Collect::of(&model, &gradients).found;
+    assert_eq!(found.len(), expected.len());
+    for ((name, shape, _, gradient), (own, own_shape, _, own_gradient)) in found.iter().zip(&expected) {
+        assert_eq!((name, shape), (own, own_shape));
+        let bits = |values: &[f32]| values.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+        assert!(
+            bits(gradient) == bits(own_gradient),
+            "the gradient of {name} differs"
+        );
+    }
+}
