@@ -1,0 +1,50 @@
+"""The README's lines of Python run as they are printed."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+import unittest
+from pathlib import Path
+
+try:
+    import safetensors  # noqa: F401
+    import torch
+except ImportError as error:
+    raise unittest.SkipTest(f"the README's lines need {error.name}") from error
+
+import annulus
+from annulus import program
+
+README = Path(__file__).parents[2] / "README.md"
+
+
+class Readme(unittest.TestCase):
+    def test_its_lines_train_a_model(self) -> None:
+        try:
+            program.call(["gradient", "--help"])
+        except annulus.ProgramError as error:
+            self.skipTest(f"training needs the program: {error}")
+        block = re.search(r"```python\n(import annulus.*?)```", README.read_text(), re.DOTALL)
+        assert block is not None
+        names: dict[str, object] = {}
+        before = os.getcwd()
+        self.addCleanup(os.chdir, before)
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
+            os.chdir(scratch)
+            torch.manual_seed(0)
+            exec(block[1], names)
+            run, model, samples = names["run"], names["model"], names["samples"]
+            assert isinstance(run, annulus.Run) and isinstance(model, torch.nn.Module) and isinstance(samples, tuple)
+            done = run.latest("done")
+            assert done is not None
+            self.assertTrue(done["finished"])
+            loss = torch.nn.functional.cross_entropy(model(samples[0]), samples[1]).item()
+            os.chdir(before)
+        # It has learnt the random classes of the samples by heart; a fresh model's loss is 2.3.
+        self.assertLess(loss, 2.0)
+
+
+if __name__ == "__main__":
+    unittest.main()
