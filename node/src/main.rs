@@ -3,8 +3,13 @@
 use annulus::task_factory::TaskFactory;
 use annulus::tasks::digits::Digits;
 use annulus::tasks::gpt::Gpt;
+use annulus::tasks::table::TableTask;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    annulus::cli::main(&[TaskFactory::of::<Digits>(), TaskFactory::of::<Gpt>()])
+    annulus::cli::main(&[
+        TaskFactory::of::<Digits>(),
+        TaskFactory::of::<Gpt>(),
+        TaskFactory::of::<TableTask>(),
+    ])
 }

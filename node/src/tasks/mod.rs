@@ -2,3 +2,4 @@
 
 pub mod digits;
 pub mod gpt;
+pub mod table;
