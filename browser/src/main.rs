@@ -1,3 +1,7 @@
 //! The stock page: the stock tasks in a tab.
 
-annulus_browser::main!(annulus::tasks::digits::Digits, annulus::tasks::gpt::Gpt);
+annulus_browser::main!(
+    annulus::tasks::digits::Digits,
+    annulus::tasks::gpt::Gpt,
+    annulus::tasks::table::TableTask
+);

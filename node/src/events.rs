@@ -142,6 +142,11 @@ pub enum Event {
         /// Its round-trip time when it came up, 0 if nobody has measured it.
         rtt_ms: f64,
     },
+    /// What the task of a new run made of its data, before training begins.
+    Data {
+        /// In lines, for a person to check.
+        description: String,
+    },
     /// Something that a person should know, and that the run survives.
     Warning {
         /// The problem, and what to do about it.

@@ -4,6 +4,7 @@ use annulus::task_factory::TaskFactory;
 use annulus::tasks::digits::Digits;
 use annulus::tasks::gpt::Gpt;
 use annulus::tasks::graph::ModelFile;
+use annulus::tasks::table::TableTask;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -11,5 +12,6 @@ fn main() -> ExitCode {
         TaskFactory::of::<Digits>(),
         TaskFactory::of::<Gpt>(),
         TaskFactory::of::<ModelFile>(),
+        TaskFactory::of::<TableTask>(),
     ])
 }

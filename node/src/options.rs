@@ -94,6 +94,8 @@ pub struct NewRun {
     pub length: Length,
     /// Samples per step, over all peers.
     pub batch: NonZeroU32,
+    /// Whether the task may choose another batch, as the user named none.
+    pub any_batch: bool,
     /// Samples that a device works on at once; 0: its whole share of a round.
     pub micro_batch: u32,
     /// Seed of the initial parameters and of the samples' order.
@@ -160,6 +162,7 @@ impl Default for NewRun {
             length: Length::Epochs(const { NonZeroU64::new(5).unwrap() }),
             // The batch and the rate are those of the usual first MNIST example with Adam.
             batch: const { NonZeroU32::new(64).unwrap() },
+            any_batch: true,
             micro_batch: 0,
             seed: 1,
             optimizer: "adam".into(),

@@ -240,7 +240,7 @@ impl Drop for Run {
 }
 
 fn read(words: &[String], tasks: &[TaskFactory; 1]) -> Result<settings::Settings, Error> {
-    settings::read(None, words, None, tasks).map_err(|error| Error::Setting(error.to_string()))
+    settings::read(None, words, (None, None), tasks).map_err(|error| Error::Setting(error.to_string()))
 }
 
 /// Keeps the last word, and hands an event on to whoever listens.

@@ -1,7 +1,7 @@
 //! A task without its type, for a program that knows several tasks by name.
 
 use crate::device::OpenDevice;
-use crate::task::{Data, Dataset, Task, TaskError};
+use crate::task::{Data, Dataset, Finished, Predict, Task, TaskError, Tensors};
 #[cfg(not(target_family = "wasm"))]
 use crate::trainer::span::{InSteps, Inference, Space, Weights};
 use crate::trainer::span::{Look, ModelSteps, SpanTrainer, SpanWorker, draw};
@@ -10,7 +10,8 @@ use annulus_core::{Digest, Layout};
 use annulus_shaders::needs::Layer;
 use serde::Serialize;
 use serde_json::{Map, Value};
-use std::num::NonZeroU64;
+use std::collections::BTreeMap;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -26,6 +27,10 @@ pub struct TaskFactory {
     pub about: &'static str,
     /// Run settings that suit it, as `key=value`.
     pub run_settings: &'static [&'static str],
+    /// Whether its models predict from files.
+    pub predicts: bool,
+    /// Endings of data files for which it is the task where the user names none.
+    pub files: &'static [&'static str],
     /// Its settings with their default values: an object, or null if it has none.
     pub defaults: fn() -> Value,
     /// What its settings do: `key=value` as it is typed, and one line.
@@ -36,12 +41,18 @@ pub struct TaskFactory {
     pub load: fn(&str, Option<&Data>) -> Result<LoadedTask, TaskError>,
     /// Loads it without data, for a peer that computes only inner steps of a model with this layout.
     pub load_inner: fn(&str, &Layout) -> Result<LoadedTask, TaskError>,
+    /// Makes a predictor from a model file; none if the task predicts nothing.
+    pub predictor: fn(&BTreeMap<String, String>, &Tensors) -> Result<Option<Box<dyn Predict>>, TaskError>,
 }
 
 /// A task with its data.
 pub struct LoadedTask {
     /// Its settings as JSON text, all keys included.
     pub config: String,
+    /// What the task made of the data, in lines for a person; empty: nothing to tell.
+    pub description: String,
+    /// Samples per step that suit the data, where the user names none.
+    pub batch: Option<NonZeroU32>,
     /// Samples to train on.
     pub samples: NonZeroU64,
     /// Hash of the training data.
@@ -54,6 +65,7 @@ pub struct LoadedTask {
     pub layers: Vec<Layer>,
     /// What a reader of its exported model needs to know.
     pub metadata: Vec<(&'static str, String)>,
+    finish: Box<Finish>,
     bind: Box<dyn Fn(OpenDevice, TrainerOptions) -> WorkerFactory + Send + Sync>,
     model_steps: Box<dyn Fn(u64) -> Result<ModelSteps, WorkerError> + Send + Sync>,
     #[cfg(not(target_family = "wasm"))]
@@ -63,6 +75,9 @@ pub struct LoadedTask {
     #[cfg(not(target_family = "wasm"))]
     bind_inference: Box<BindInference>,
 }
+
+/// Judges a trained model.
+type Finish = dyn Fn(&Tensors) -> Result<Option<Finished>, TaskError> + Send + Sync;
 
 /// Makes what evaluates a model and generates text with it, a few steps at a time.
 #[cfg(not(target_family = "wasm"))]
@@ -92,6 +107,15 @@ pub enum Writing {
 }
 
 impl LoadedTask {
+    /// Judges a trained model, and tells what its file must carry to predict; none if the task predicts nothing.
+    ///
+    /// # Errors
+    ///
+    /// If the tensors are not the model's.
+    pub fn finish(&self, tensors: &Tensors) -> Result<Option<Finished>, TaskError> {
+        (self.finish)(tensors)
+    }
+
     /// A factory of workers on a device.
     pub fn worker_factory(&self, device: OpenDevice, options: TrainerOptions) -> WorkerFactory {
         (self.bind)(device, options)
@@ -155,11 +179,14 @@ impl TaskFactory {
             name: T::NAME,
             about: T::ABOUT,
             run_settings: T::SETTINGS,
+            predicts: T::PREDICTS,
+            files: T::FILES,
             defaults: || json(&T::Config::default()),
             help: T::HELP,
             check: |config| read::<T>(config).map(drop),
             load: |config, data| load::<T>(config, data.cloned(), |config| T::new(config, data)),
             load_inner: |config, layout| load::<T>(config, None, |config| T::without_data(config, layout)),
+            predictor: T::predictor,
         }
     }
 }
@@ -198,11 +225,14 @@ impl TaskFactory {
             name,
             about: "",
             run_settings,
+            predicts: false,
+            files: &[],
             defaults,
             help: &[],
             check: |_| Ok(()),
             load: |_, _| Err("not loaded here".into()),
             load_inner: |_, _| Err("not loaded here".into()),
+            predictor: |_, _| Ok(None),
         }
     }
 }
@@ -245,11 +275,15 @@ fn load<T: Task>(
         .map_err(|why| format!("a setting of the task {} is not possible: {why}", T::NAME))?;
     let text = json(&config).to_string();
     let task = Arc::new(make(config)?);
-    let (in_steps, in_spans, in_drawing) = (task.clone(), task.clone(), task.clone());
+    let (in_steps, in_spans, in_drawing, in_finish) =
+        (task.clone(), task.clone(), task.clone(), task.clone());
     #[cfg(not(target_family = "wasm"))]
     let (in_costs, in_inference) = (task.clone(), task.clone());
     Ok(LoadedTask {
         config: text,
+        description: task.description(),
+        batch: task.suited_batch(),
+        finish: Box::new(move |tensors| in_finish.finish(tensors)),
         samples: NonZeroU64::new(task.dataset().len()).ok_or("the data set has no sample")?,
         data: task.dataset().digest(),
         files,
@@ -321,12 +355,17 @@ mod tests {
 
     #[test]
     fn each_setting_of_the_tasks_here_has_help() {
-        use crate::tasks::{digits::Digits, gpt::Gpt};
-        for task in [TaskFactory::of::<Gpt>(), TaskFactory::of::<Digits>()] {
+        use crate::tasks::{digits::Digits, gpt::Gpt, table::TableTask};
+        let all = [
+            TaskFactory::of::<Gpt>(),
+            TaskFactory::of::<Digits>(),
+            TaskFactory::of::<TableTask>(),
+        ];
+        for task in all {
             let mut told: Vec<_> = task
                 .help
                 .iter()
-                .filter_map(|(key, _)| key.split('=').next())
+                .filter_map(|(key, _)| key.split(['=', '.']).next())
                 .collect();
             told.sort_unstable();
             assert_eq!(told, task.settings().keys().collect::<Vec<_>>(), "{}", task.name);

@@ -50,9 +50,13 @@ impl Error {
         self.exit
     }
 
-    /// The paragraph, wrapped to a width.
+    /// The paragraph, wrapped to a width. A list, whose items are indented, keeps its lines.
     pub fn render(&self, width: usize) -> String {
-        wrap(&format!("error: {}", printable(&self.text)), width)
+        let text = format!("error: {}", printable(&self.text));
+        match text.contains("\n  ") {
+            true => text,
+            false => wrap(&text, width),
+        }
     }
 }
 
@@ -101,6 +105,12 @@ pub fn wrap(text: &str, width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_list_keeps_its_lines() {
+        let text = "t.csv: 2 of 9 rows cannot be used:\n  line 3: x\n  line 5: y\nFix them";
+        assert_eq!(Error::failed(text).render(20), format!("error: {text}"));
+    }
 
     #[test]
     fn a_paragraph_fits_its_width() {

@@ -2,11 +2,11 @@
 
 use super::error::Error;
 use super::exit::Exit;
+use super::finish::take_part;
 use super::keys::KEYS;
 use super::machine::block_on;
 use super::messages::Role;
 use super::nearby::{self, Wanted};
-use super::output;
 use super::process;
 use super::settings::{self, Settings};
 use super::ticket;
@@ -74,10 +74,16 @@ pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<Exit, Error> {
         }
     };
     let options = options(&args, ticket, out, &settings);
-    let ending = output::tell(args.local.log(), Role::Newcomer, |sink| {
-        let requests = process::prepare(&options.local)?;
-        Ok(block_on(start::join(options, tasks, &requests, sink))??)
-    })?;
+    let data = args.local.data.clone();
+    let ending = take_part(
+        args.local.log(),
+        Role::Newcomer,
+        (data.as_deref(), tasks),
+        |sink| {
+            let requests = process::prepare(&options.local)?;
+            Ok(block_on(start::join(options, tasks, &requests, sink))??)
+        },
+    )?;
     Ok(Exit::of(ending))
 }
 
@@ -87,7 +93,7 @@ pub fn read(args: &Args, tasks: &[TaskFactory]) -> Result<(By, Settings), Error>
     let is_setting = |text: &&String| KEYS.iter().any(|key| text.starts_with(&format!("{}=", key.name)));
     let first = args.ticket.iter().filter(is_setting);
     let keys: Vec<String> = first.chain(&args.settings).cloned().collect();
-    let settings = settings::read(None, &keys, None, tasks)?;
+    let settings = settings::read(None, &keys, (None, None), tasks)?;
     if let Some(key) = settings.of_run {
         return Err(Error::usage(format!(
             "`{key}` is the same on all peers of a run, and fixed when it begins: leave it out"

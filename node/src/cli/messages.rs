@@ -110,6 +110,7 @@ pub fn headline(event: &Event, name: impl Fn(&str) -> String) -> Option<Headline
             ("@", Color::Cyan, text)
         }
         Event::Ready(_)
+        | Event::Data { .. }
         | Event::Fetch { .. }
         | Event::Sync { .. }
         | Event::Computing { .. }
@@ -130,6 +131,10 @@ pub fn lines(event: &Event, view: &RunView, role: Role, style: Style) -> Vec<Str
     match event {
         Event::Ready(ready) => introduction(ready, role, style),
         Event::Done(done) => result(done, style),
+        Event::Data { description } => {
+            let line = |line| printable_line(line, usize::MAX);
+            description.lines().map(line).collect()
+        }
         _ => headline(event, name)
             .map(|line| format!("{} {}", style.paint(line.color, line.sign), line.text))
             .into_iter()

@@ -16,6 +16,7 @@ pub mod error;
 pub mod eval;
 pub mod exit;
 pub mod export;
+mod finish;
 pub mod gradient;
 pub mod human;
 pub mod inspect;
@@ -32,6 +33,7 @@ mod parser;
 pub mod pause;
 pub mod plan;
 pub mod plot;
+pub mod predict;
 mod process;
 pub mod progress;
 mod qr;
@@ -40,6 +42,7 @@ pub mod resume;
 pub mod revoke;
 pub mod sample;
 mod screen;
+pub mod serve;
 pub mod service;
 pub mod settings;
 pub mod terminal;
@@ -76,6 +79,7 @@ const EXAMPLES: &str = "\
 Examples:
   annulus demo                          see it work, in less than a minute
   annulus train --task digits           start a run; it prints a ticket
+  annulus train --data t.csv target=x   learn to predict a column of a table
   annulus join TICKET                   take part in it, on this machine or another
   annulus invite runs/digits            make a ticket for somebody else
   annulus resume runs/digits            go on with it after a power cut, or next week
@@ -99,6 +103,8 @@ pub enum Command {
     Watch(watch::Args),
     Eval(eval::Args),
     Sample(sample::Args),
+    Predict(predict::Args),
+    Serve(serve::Args),
     Inspect(inspect::Args),
     Replay(replay::Args),
     Export(export::Args),
@@ -181,6 +187,8 @@ fn run(cli: Cli, tasks: &[TaskFactory]) -> Result<Exit, Error> {
         Command::Watch(args) => return watch::run(&args),
         Command::Eval(args) => eval::run(&args, tasks)?,
         Command::Sample(args) => sample::run(&args, tasks)?,
+        Command::Predict(args) => predict::run(&args, tasks)?,
+        Command::Serve(args) => serve::run(&args, tasks)?,
         Command::Inspect(args) => inspect::run(&args)?,
         Command::Replay(args) => replay::run(&args, tasks)?,
         Command::Export(args) => export::run(&args, tasks)?,

@@ -111,7 +111,8 @@ pub fn run(args: &Args, tasks: &[TaskFactory]) -> Result<(), Error> {
         .iter()
         .filter_map(|(key, value)| Some(format!("{key}={}", value.as_ref()?)));
     let words: Vec<String> = preset.chain(args.settings.iter().cloned()).chain(flags).collect();
-    let settings = settings::read(None, &words, args.task.as_deref(), tasks)?;
+    let named = (args.task.as_deref(), args.data.as_deref());
+    let settings = settings::read(None, &words, named, tasks)?;
     if !args.machines.is_empty() || settings.run.split != SplitRun::Off {
         let plan = machines::Plan::of(args, &words, &settings.run, tasks)?;
         output::print(&if args.json { plan.json() } else { plan.text() });

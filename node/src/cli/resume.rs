@@ -2,9 +2,9 @@
 
 use super::error::Error;
 use super::exit::Exit;
+use super::finish::take_part;
 use super::machine::block_on;
 use super::messages::Role;
-use super::output;
 use super::process;
 use super::settings;
 use super::train::LocalArgs;
@@ -40,10 +40,16 @@ Examples:
 /// Goes on with the run.
 pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<Exit, Error> {
     let options = options(&args, tasks)?;
-    let ending = output::tell(args.local.log(), Role::Founder, |sink| {
-        let requests = process::prepare(&options.local)?;
-        Ok(block_on(start::train(options, tasks, &requests, sink))??)
-    })?;
+    let data = args.local.data.clone();
+    let ending = take_part(
+        args.local.log(),
+        Role::Founder,
+        (data.as_deref(), tasks),
+        |sink| {
+            let requests = process::prepare(&options.local)?;
+            Ok(block_on(start::train(options, tasks, &requests, sink))??)
+        },
+    )?;
     Ok(Exit::of(ending))
 }
 
@@ -52,7 +58,7 @@ pub fn options(args: &Args, tasks: &[TaskFactory]) -> Result<TrainOptions, Error
     if args.local.out.is_some() {
         return Err(Error::usage("a run goes on in its own folder: leave --out out"));
     }
-    let settings = settings::read(None, &args.settings, None, tasks)?;
+    let settings = settings::read(None, &args.settings, (None, None), tasks)?;
     if let Some(key) = settings.of_run {
         return Err(Error::usage(format!(
             "`{key}` cannot change in a run that has begun: leave it out, or start a new run with `annulus train`"

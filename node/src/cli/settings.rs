@@ -1,8 +1,10 @@
 //! Settings as `KEY=VALUE` words and as TOML: one parser for both. The keys are those of [`super::keys`].
 
 mod sources;
+mod typed;
 
 use self::sources::{file_assignments, word_assignments};
+use self::typed::{bare, typed};
 use super::amounts::seconds;
 use super::error::Error;
 use super::keys::{KEYS, Key, did_you_mean};
@@ -15,6 +17,7 @@ use annulus_core::optim::{LocalSteps, Moments, Optimizer};
 use serde_json::{Map, Value};
 use std::fmt::Write as _;
 use std::num::{IntErrorKind, NonZeroU32, ParseIntError};
+use std::path::Path;
 use std::str::FromStr;
 
 /// Settings taken together.
@@ -46,19 +49,28 @@ impl Settings {
 
 /// Reads settings: the defaults, then the task's, then a TOML text, then `KEY=VALUE` words, the later winning.
 ///
-/// `task` is the task's name as a flag gave it; without one it is the TOML text's `task` (or `name` in its table
-/// `[task]`), else the first task there is.
+/// `task` is the task's name as a flag gave it. Without one it is the TOML text's `task` (or `name` in its table
+/// `[task]`). Without that it is the task for files like `data`, or else the first task.
 pub fn read(
     toml: Option<&str>,
     words: &[String],
-    task: Option<&str>,
+    (task, data): (Option<&str>, Option<&Path>),
     tasks: &[TaskFactory],
 ) -> Result<Settings, Error> {
     let (named, from_file) = match toml {
         Some(text) => file_assignments(text)?,
         None => (None, Vec::new()),
     };
-    let named = task.map(str::to_owned).or(named);
+    let ending = data
+        .and_then(Path::extension)
+        .map(|ending| ending.to_string_lossy().to_lowercase());
+    let reads = |task: &&TaskFactory| {
+        ending
+            .as_ref()
+            .is_some_and(|ending| task.files.contains(&ending.as_str()))
+    };
+    let by_file = tasks.iter().find(reads).map(|task| task.name.to_owned());
+    let named = task.map(str::to_owned).or(named).or(by_file);
     let task = match &named {
         None => tasks.first(),
         Some(name) => tasks.iter().find(|t| t.name == *name),
@@ -125,7 +137,9 @@ impl Reader<'_> {
             return self.assign_task(key, of_task, value);
         }
         let Some(known) = KEYS.iter().find(|k| k.name == key) else {
-            return match self.defaults.contains_key(key) {
+            // `columns.zip=category` sets an entry of the task's setting `columns`.
+            let own = key.split_once('.').map_or(key, |(table, _)| table);
+            return match self.defaults.contains_key(own) {
                 true => self.assign_task(key, key, value),
                 false => Err(self.unknown(key)),
             };
@@ -168,7 +182,10 @@ impl Reader<'_> {
         match key.name {
             "epochs" => self.length(layer, Length::Epochs(number(text)?))?,
             "rounds" => self.length(layer, Length::Rounds(number(text)?))?,
-            "batch" => run.batch = number(text)?,
+            "batch" => {
+                run.batch = number(text)?;
+                run.any_batch &= layer == 0;
+            }
             "micro_batch" => run.micro_batch = number(text)?,
             "lr" => run.lr = real(text, |x| x >= 0.0, "at least 0")?,
             "schedule" => {
@@ -271,6 +288,17 @@ impl Reader<'_> {
     }
 
     fn assign_task(&mut self, key: &str, name: &str, value: Value) -> Result<(), Error> {
+        if let Some((table, entry)) = name.split_once('.')
+            && self.defaults.get(table).is_some_and(Value::is_object)
+        {
+            let set = &mut self.settings.run.task_config;
+            let all = set.entry(table).or_insert_with(|| Value::Object(Map::new()));
+            if let Value::Object(all) = all {
+                all.insert(entry.to_owned(), value);
+            }
+            self.settings.of_run.get_or_insert_with(|| key.to_owned());
+            return Ok(());
+        }
         let Some(default) = self.defaults.get(name) else {
             return Err(self.unknown(key));
         };
@@ -401,47 +429,6 @@ impl Reader<'_> {
         }
         Ok(self.settings)
     }
-}
-
-/// A task's value in the type that its default has. Words of the command line are read as that type.
-fn typed(name: &str, value: Value, default: &Value) -> Result<Value, Error> {
-    let fits = |value: &Value| match default {
-        Value::Bool(_) => value.is_boolean(),
-        Value::Number(n) if n.is_u64() => value.is_u64(),
-        Value::Number(n) if n.is_i64() => value.is_i64(),
-        Value::Number(_) => value.is_number(),
-        Value::String(_) => value.is_string(),
-        Value::Array(_) => value.is_array(),
-        Value::Object(_) => value.is_object(),
-        Value::Null => true,
-    };
-    let read = match &value {
-        Value::String(text) if !default.is_string() => {
-            serde_json::from_str(text).unwrap_or_else(|_| value.clone())
-        }
-        _ => value,
-    };
-    if fits(&read) {
-        return Ok(read);
-    }
-    let kind = match default {
-        Value::Bool(_) => "true or false",
-        Value::Number(n) if n.is_u64() => "a whole number, at least 0",
-        Value::Number(n) if n.is_i64() => "a whole number",
-        Value::Number(_) => "a number",
-        Value::Array(_) => "a list such as [1,2]",
-        Value::Object(_) => "an object such as {\"a\":1}",
-        Value::String(_) | Value::Null => "a text",
-    };
-    let given = read.as_str().map_or_else(|| read.to_string(), str::to_owned);
-    Err(Error::usage(format!(
-        "{name}={given} is not possible: give {kind}, for example {name}={}",
-        bare(default)
-    )))
-}
-
-fn bare(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
 fn steps(text: &str) -> Result<Steps, String> {

@@ -6,6 +6,7 @@ use self::dry_run::{Plan, tell_plan};
 use super::amounts::{bytes, milliseconds, power, seconds, times};
 use super::error::Error;
 use super::exit::Exit;
+use super::finish::take_part;
 use super::keys;
 use super::machine::block_on;
 use super::messages;
@@ -246,6 +247,7 @@ Examples:
   annulus train
   annulus train --task digits --data mnist/ --out run1 optimizer=adam lr=1e-3 batch=64 epochs=5
   annulus train --task gpt --data shakespeare.txt vocabulary=characters
+  annulus train --data houses.csv target=price
   annulus train --device gpu:1 --listen 4433 --advertise 203.0.113.7:4433 min_peers=2
   annulus train --config run.toml lr=1e-4 --dry-run
   annulus train --resume run1
@@ -266,7 +268,8 @@ pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<Exit, Error> {
         output::print(&tell_plan(&plan, &options, args.local.log_format));
         return Ok(Exit::Done);
     }
-    let ending = output::tell(args.local.log(), messages::Role::Founder, |sink| {
+    let given = (args.local.data.as_deref(), tasks);
+    let ending = take_part(args.local.log(), messages::Role::Founder, given, |sink| {
         let requests = process::prepare(&options.local)?;
         Ok(block_on(start::train(options, tasks, &requests, sink))??)
     })?;
@@ -296,7 +299,8 @@ pub fn options(args: &Args, tasks: &[TaskFactory]) -> Result<TrainOptions, Error
         .iter()
         .filter_map(|(key, value)| Some(format!("{key}={}", value.as_ref()?)));
     let words: Vec<String> = args.settings.iter().cloned().chain(flags).collect();
-    let settings = settings::read(toml.as_deref(), &words, args.task.as_deref(), tasks)?;
+    let named = (args.task.as_deref(), args.local.data.as_deref());
+    let settings = settings::read(toml.as_deref(), &words, named, tasks)?;
     if args.meet.is_some() && settings.run.split != SplitRun::Off {
         return Err(Error::usage(
             "--meet does not go with a split model, since its founder measures how to split it: leave --meet out, and let the \

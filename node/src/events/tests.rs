@@ -57,6 +57,9 @@ fn samples() -> Vec<Event> {
             share_url: None,
             ..ready
         }),
+        Event::Data {
+            description: "t.csv: 20 rows\n  number x".into(),
+        },
         Event::Fetch { bytes: 1, total: 2 },
         Event::Waiting { why: "why".into() },
         Event::Reach {

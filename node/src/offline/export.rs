@@ -3,8 +3,8 @@
 //! It must not know what the model is: names and shapes come from the manifest, and what else a reader needs from the task.
 
 use crate::offline::parts_on_disk::PartsOnDisk;
-use crate::participant::run_data;
-use crate::store::run_dir::{CheckpointError, RunDir};
+use crate::participant::run_data::{About, about};
+use crate::store::run_dir::{CheckpointError, LoadedRun, RunDir};
 use crate::store::state_file::{Label, params_header, write_vector};
 use crate::task_factory::TaskFactory;
 use annulus_core::Manifest;
@@ -25,6 +25,8 @@ pub struct Exported {
     pub tensors: usize,
     /// Number of parameters.
     pub parameters: usize,
+    /// The task's judgement of the model, in lines; empty: it gives none.
+    pub report: String,
     /// Checkpoints that were skipped, and why.
     pub warnings: Vec<String>,
 }
@@ -39,18 +41,12 @@ pub fn export(
     file: &Path,
 ) -> Result<Exported, CheckpointError> {
     let run = RunDir::open(dir)?;
-    let (metadata, lacks) = run_data::metadata(run.manifest(), data, factories);
     if run.manifest().split.is_none() {
         let loaded = run.load_latest()?;
-        let label = Label {
-            head: loaded.head,
-            digest: loaded.digest,
-        };
-        let params = |out: &mut Out<'_>| write_vector(out, &loaded.state.params);
-        write(&loaded.manifest, (&label, &metadata), file, params)?;
-        let warnings = loaded.warnings.into_iter().chain(lacks).collect();
-        return Ok(exported(&loaded.manifest, &label, warnings));
+        let about = about(&loaded.manifest, Some(&loaded.state.params), data, factories);
+        return whole(loaded, about, file);
     }
+    let About { metadata, lacks, .. } = about(run.manifest(), None, data, factories);
     let on_disk = PartsOnDisk::newest(dir, others)?;
     let mut unread = None;
     let parts = |out: &mut Out<'_>| {
@@ -65,6 +61,54 @@ pub fn export(
     unread.map_or(written, Err)?;
     let warnings = on_disk.warnings.iter().cloned().chain(lacks).collect();
     Ok(exported(&on_disk.manifest, &on_disk.label, warnings))
+}
+
+/// Writes the model of a run's folder as `model.safetensors` into that folder, and its card as `MODEL.md`, if its task
+/// judges models; what it says.
+///
+/// # Errors
+///
+/// If the folder holds no usable checkpoint, or the file cannot be written.
+pub fn export_finished(
+    dir: &Path,
+    data: Option<&Path>,
+    factories: &[TaskFactory],
+) -> Result<Option<String>, CheckpointError> {
+    let run = RunDir::open(dir)?;
+    let task = factories
+        .iter()
+        .find(|factory| factory.name == run.manifest().task);
+    if run.manifest().split.is_some() || !task.is_some_and(|task| task.predicts) {
+        return Ok(None);
+    }
+    let loaded = run.load_latest()?;
+    let about = about(&loaded.manifest, Some(&loaded.state.params), data, factories);
+    if about.report.is_empty() {
+        return Ok(None);
+    }
+    write_atomic(&dir.join(CARD), |out| out.write_all(about.card.as_bytes()))?;
+    let file = dir.join(MODEL);
+    let report = whole(loaded, about, &file)?.report;
+    Ok(Some(format!("{report}model: {}", file.display())))
+}
+
+/// The name of a model file in a run's folder, and of the card beside it.
+const MODEL: &str = "model.safetensors";
+const CARD: &str = "MODEL.md";
+
+/// Writes the model of a checkpoint that has all of it.
+fn whole(loaded: LoadedRun, about: About, file: &Path) -> Result<Exported, CheckpointError> {
+    let label = Label {
+        head: loaded.head,
+        digest: loaded.digest,
+    };
+    let params = |out: &mut Out<'_>| write_vector(out, &loaded.state.params);
+    write(&loaded.manifest, (&label, &about.metadata), file, params)?;
+    let warnings = loaded.warnings.into_iter().chain(about.lacks).collect();
+    Ok(Exported {
+        report: about.report,
+        ..exported(&loaded.manifest, &label, warnings)
+    })
 }
 
 type Out<'a> = BufWriter<&'a File>;
@@ -91,6 +135,7 @@ fn exported(manifest: &Manifest, label: &Label, warnings: Vec<String>) -> Export
         digest: label.digest,
         tensors: manifest.layout.tensors.len(),
         parameters: manifest.layout.len,
+        report: String::new(),
         warnings,
     }
 }

@@ -19,6 +19,8 @@ mod newest;
 #[cfg(feature = "native")]
 mod parts_on_disk;
 #[cfg(feature = "native")]
+pub mod predict;
+#[cfg(feature = "native")]
 pub mod recompute;
 #[cfg(feature = "native")]
 pub mod report;

@@ -4,6 +4,7 @@ use crate::data::Data;
 use crate::data::cache::{self, Place};
 use crate::data::provision::Trouble;
 use crate::participant::error::Error;
+use crate::task::Tensors;
 use crate::task_factory::{LoadedTask, TaskFactory, Writing};
 use annulus_core::{DataSource, Digest, Manifest};
 use std::path::Path;
@@ -43,20 +44,34 @@ pub(super) fn load_to_write(
     }
 }
 
-/// What a reader of a run's exported model needs to know, and what of it cannot be said, if anything, with why.
-pub(crate) fn metadata(
+/// What a reader of a run's exported model needs to know.
+#[derive(Debug, Default)]
+pub(crate) struct About {
+    /// For the file's metadata.
+    pub metadata: Vec<(&'static str, String)>,
+    /// The task's judgement of the model, in lines; empty: it gives none.
+    pub report: String,
+    /// The task's card of the model, as Markdown.
+    pub card: String,
+    /// What of this cannot be said, if anything, with why.
+    pub lacks: Option<String>,
+}
+
+/// What a reader of a run's exported model needs to know. `params`: the whole model's, if it is not split.
+pub(crate) fn about(
     manifest: &Manifest,
+    params: Option<&[f32]>,
     data: Option<&Path>,
     factories: &[TaskFactory],
-) -> (Vec<(&'static str, String)>, Option<String>) {
+) -> About {
     let Ok(factory) = find(factories, &manifest.task) else {
         let task = &manifest.task;
-        return (
-            Vec::new(),
-            Some(format!(
+        return About {
+            lacks: Some(format!(
                 "this program has no task {task}: the file says nothing of its model's settings"
             )),
-        );
+            ..About::default()
+        };
     };
     let without = (factory.load)(&manifest.task_config, None);
     let loaded = match without {
@@ -64,16 +79,34 @@ pub(crate) fn metadata(
         _ => load_of_run(manifest, data, factories),
     };
     match loaded {
-        Ok(loaded) => (loaded.metadata, None),
+        Ok(loaded) => {
+            let params = params.filter(|_| factory.predicts);
+            let finished = params.map(|params| loaded.finish(&Tensors::of(&manifest.layout, params)));
+            let mut about = About {
+                metadata: loaded.metadata,
+                ..About::default()
+            };
+            match finished {
+                Some(Ok(Some(finished))) => {
+                    about.metadata.extend(finished.metadata);
+                    about.report = finished.report;
+                    about.card = finished.card;
+                }
+                Some(Err(why)) => about.lacks = Some(format!("the model cannot be judged: {why}")),
+                Some(Ok(None)) | None => {}
+            }
+            about
+        }
         Err(why) => {
             let inner = (factory.load_inner)(&manifest.task_config, &manifest.layout);
             let warning = format!(
                 "what the file would tell of the run's data, such as a vocabulary, is not in it: {why}"
             );
-            (
-                inner.map(|inner| inner.metadata).unwrap_or_default(),
-                Some(warning),
-            )
+            About {
+                metadata: inner.map(|inner| inner.metadata).unwrap_or_default(),
+                lacks: Some(warning),
+                ..About::default()
+            }
         }
     }
 }
@@ -134,7 +167,7 @@ pub(crate) fn check_data(manifest: &Manifest, path: &Path, factories: &[TaskFact
 }
 
 /// The task of this name.
-pub(super) fn find<'a>(factories: &'a [TaskFactory], name: &str) -> Result<&'a TaskFactory, Error> {
+pub(crate) fn find<'a>(factories: &'a [TaskFactory], name: &str) -> Result<&'a TaskFactory, Error> {
     let known = || factories.iter().map(|r| r.name).collect();
     let found = factories.iter().find(|r| r.name == name);
     found.ok_or_else(|| Error::UnknownTask {

@@ -51,6 +51,8 @@ pub(crate) struct RunSetup {
     pub memory: Option<Limit>,
     /// The files that the data was made from, unless the task makes it itself.
     pub files: Option<Stock>,
+    /// What the task made of the data, in lines for a person; empty: nothing to tell.
+    pub description: String,
 }
 
 /// The part of the model that a peer computes.
@@ -198,6 +200,7 @@ impl RunSetup {
             device,
             memory: None,
             files: loaded.files.clone().map(Stock::new),
+            description: loaded.description.clone(),
         })
     }
 
@@ -387,6 +390,10 @@ pub(crate) fn prepare(
     let data = given.data.map(Data::open).transpose();
     let data = data.map_err(|error| Error::Task(error.into()))?;
     let loaded = (factory.load)(&factory.config(&run.task_config), data.as_ref())?;
+    let run = &NewRun {
+        batch: loaded.batch.filter(|_| run.any_batch).unwrap_or(run.batch),
+        ..run.clone()
+    };
     check_batch(run.batch, loaded.samples, given.memory)?;
     let optimizer = run.optimizer.parse::<Optimizer>()?;
     let device = device::open(given.device.parse::<DeviceRequest>()?)?;
@@ -422,6 +429,7 @@ pub(crate) fn prepare(
         device,
         memory: None,
         files,
+        description: loaded.description.clone(),
     };
     Ok((setup, manifest))
 }

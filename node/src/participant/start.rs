@@ -216,12 +216,15 @@ impl<'a> Starting<'a> {
     }
 
     /// A new run, unless it has begun here.
-    async fn begin(self, run: &NewRun) -> Result<Entrance<'a>, Error> {
+    async fn begin(mut self, run: &NewRun) -> Result<Entrance<'a>, Error> {
         let run_key = self.folder.run_key();
         let (setup, manifest) = prepare(run, run_key.key().peer(), Means::of(&self.local), self.factories)?;
         match self.folder.holds(manifest.run_id())? {
             true => self.go_on(None, Some(setup)).await,
-            false => self.found(setup, manifest, run_key),
+            false => {
+                self.describe(&setup);
+                self.found(setup, manifest, run_key)
+            }
         }
     }
 
@@ -380,6 +383,14 @@ impl<'a> Starting<'a> {
     async fn ask(&self, ticket: &Ticket, known: &Known) -> Result<(Source, Bytes), DialError> {
         let others = known.contacts().map(|(_, contact)| contact);
         fetch_manifest(ticket, others, &self.folder.identity).await
+    }
+
+    /// Tells what the task made of the data, if it tells anything.
+    fn describe(&mut self, setup: &RunSetup) {
+        if !setup.description.is_empty() {
+            let description = setup.description.clone();
+            (self.sink)(Event::Data { description });
+        }
     }
 
     fn warn(&mut self, message: String) {

@@ -6,10 +6,14 @@
 
 mod dataset;
 mod error;
+mod finish;
 mod follow;
 mod generate;
 mod scores;
 mod stages;
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
@@ -21,6 +25,7 @@ pub use annulus_core::{Digest, Layout};
 pub use annulus_shaders::needs::Layer;
 pub use dataset::{Dataset, InMemory};
 pub use error::TaskError;
+pub use finish::{Finished, Predict, Tensors};
 pub use follow::follow;
 pub use generate::{Emit, Generate, Generating, Prompt};
 pub use scores::{Eval, Scores};
@@ -50,6 +55,13 @@ pub trait Task: Send + Sync + Sized + 'static {
     /// Run settings that suit the task, where they differ from the program's defaults: `key=value` as on the command
     /// line. A user's own settings take precedence.
     const SETTINGS: &'static [&'static str] = &[];
+
+    /// Whether models of this task predict from files: set it where [`finish`](Self::finish) and
+    /// [`predictor`](Self::predictor) are implemented.
+    const PREDICTS: bool = false;
+
+    /// Endings of data files, such as `csv`, for which this is the task where the user names none.
+    const FILES: &'static [&'static str] = &[];
 
     /// Help for the fields of [`Config`](Self::Config): the form of each, such as `hidden=N`, and one line.
     const HELP: &'static [(&'static str, &'static str)] = &[];
@@ -121,6 +133,40 @@ pub trait Task: Send + Sync + Sized + 'static {
     /// leave open, a vocabulary, how inputs are made. `annulus export` writes it into the file.
     fn metadata(&self) -> Vec<(&'static str, String)> {
         Vec::new()
+    }
+
+    /// What the task made of the data, in lines for a person to check before the run begins; empty: nothing to tell.
+    fn description(&self) -> String {
+        String::new()
+    }
+
+    /// Samples per step that suit the data, where the user names none.
+    fn suited_batch(&self) -> Option<NonZeroU32> {
+        None
+    }
+
+    /// Judges a trained model on data that it never saw, and tells what its file must carry to predict without the run.
+    ///
+    /// # Errors
+    ///
+    /// If the tensors are not the model's.
+    fn finish(&self, tensors: &Tensors) -> Result<Option<Finished>, TaskError> {
+        let _ = tensors;
+        Ok(None)
+    }
+
+    /// Makes a predictor from a model file: its metadata ([`metadata`](Self::metadata) and [`Finished::metadata`]) and its
+    /// tensors. None if the task predicts nothing.
+    ///
+    /// # Errors
+    ///
+    /// If the file lacks something.
+    fn predictor(
+        metadata: &BTreeMap<String, String>,
+        tensors: &Tensors,
+    ) -> Result<Option<Box<dyn Predict>>, TaskError> {
+        let _ = (metadata, tensors);
+        Ok(None)
     }
 
     /// Into how many pieces a batch of this size is divided for a processor's cores. It must depend on nothing else:

@@ -3,3 +3,4 @@
 pub mod digits;
 pub mod gpt;
 pub mod graph;
+pub mod table;

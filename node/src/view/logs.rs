@@ -98,7 +98,11 @@ impl Logs {
             | Event::Reach { .. }
             | Event::Nearby { .. }
             | Event::Link { .. } => false,
-            Event::Ready(_) | Event::Waiting { .. } | Event::Warning { .. } | Event::Done(_) => true,
+            Event::Ready(_)
+            | Event::Data { .. }
+            | Event::Waiting { .. }
+            | Event::Warning { .. }
+            | Event::Done(_) => true,
             Event::Round(round) => round.round > run.last_round(),
             Event::Pace(pace) => run.pace.as_ref().is_none_or(|last| last.round < pace.round),
             Event::Shift { round, .. } | Event::Cut { round, .. } => run.shifted < *round,

@@ -18,6 +18,7 @@ mod hurried;
 pub mod metrics;
 mod page;
 pub mod pause;
+pub mod predictions;
 pub mod status;
 
 pub use page::usual_folder;

@@ -41,7 +41,7 @@ pub struct Args {
 impl Args {
     /// Trains as members would, in this process, and prints what was learnt.
     pub fn run(&self, tasks: &[TaskFactory]) -> Result<(), Error> {
-        let settings = settings::read(None, &self.settings, self.task.as_deref(), tasks)?;
+        let settings = settings::read(None, &self.settings, (self.task.as_deref(), None), tasks)?;
         let options = learning::Options {
             members: self.members,
             run: settings.run,

@@ -4,6 +4,7 @@ use super::*;
 use annulus_core::Topology;
 use annulus_core::codec::Codec;
 use serde_json::json;
+use std::time::Duration;
 
 fn tasks() -> Vec<TaskFactory> {
     let settings = &[
@@ -28,7 +29,7 @@ fn words(text: &str) -> Vec<String> {
 }
 
 fn of(text: &str) -> Result<Settings, Error> {
-    read(None, &words(text), None, &tasks())
+    read(None, &words(text), (None, None), &tasks())
 }
 
 #[test]
@@ -48,6 +49,7 @@ fn every_key_is_read() {
         optimizer: "adamw weight_decay=0.1 beta1=0.8 beta2=0.95 eps=1e-6".into(),
         lr: 3e-4,
         batch: 32.try_into().unwrap(),
+        any_batch: false,
         length: Length::Epochs(2.try_into().unwrap()),
         seed: 9,
         micro_batch: 8,
@@ -107,7 +109,7 @@ fn the_state_is_saved_after_rounds_or_time() {
 
 #[test]
 fn a_task_may_advise_and_the_user_decides() {
-    let of = |toml, text| read(toml, &words(text), Some("gpt"), &tasks()).unwrap();
+    let of = |toml, text| read(toml, &words(text), (Some("gpt"), None), &tasks()).unwrap();
     let settings = of(None, "");
     let run = settings.run;
     assert_eq!(
@@ -167,8 +169,8 @@ fn task_keys_with_and_without_prefix() {
         "{message}"
     );
     assert!(of("flip=yes").unwrap_err().to_string().contains("true or false"));
-    assert!(read(None, &words("layers=2"), Some("gpt"), &tasks()).is_ok());
-    assert!(read(None, &words("layers=2"), None, &tasks()).is_err());
+    assert!(read(None, &words("layers=2"), (Some("gpt"), None), &tasks()).is_ok());
+    assert!(read(None, &words("layers=2"), (None, None), &tasks()).is_err());
 }
 
 #[test]
@@ -191,7 +193,9 @@ fn unknown_keys_name_the_nearest_and_list_all() {
             assert!(KEYS.iter().all(|key| message.contains(key.name)), "{message}");
         }
     }
-    let message = read(None, &[], Some("digit"), &tasks()).unwrap_err().to_string();
+    let message = read(None, &[], (Some("digit"), None), &tasks())
+        .unwrap_err()
+        .to_string();
     assert_eq!(
         message,
         "there is no task `digit`; the nearest is `digits`. This program knows: digits, gpt."
@@ -216,7 +220,7 @@ fn words_without_a_value_lead_on() {
 #[test]
 fn hints_and_help_have_the_defaults_of_the_task() {
     let message = |task| {
-        read(None, &words("batch=0"), Some(task), &tasks())
+        read(None, &words("batch=0"), (Some(task), None), &tasks())
             .unwrap_err()
             .to_string()
     };
@@ -253,7 +257,11 @@ fn hints_and_help_have_the_defaults_of_the_task() {
 #[test]
 fn a_task_says_what_it_takes() {
     let tasks = [TaskFactory::of::<crate::tasks::gpt::Gpt>()];
-    let message = |text: &str| read(None, &words(text), None, &tasks).unwrap_err().to_string();
+    let message = |text: &str| {
+        read(None, &words(text), (None, None), &tasks)
+            .unwrap_err()
+            .to_string()
+    };
     assert_eq!(
         message("layers=2 preset=tiny"),
         "preset=tiny is not possible: choose one of pico, nano, micro, mini, small, gpt2"
@@ -262,7 +270,7 @@ fn a_task_says_what_it_takes() {
         message("bias=x"),
         "bias=x is not possible: it must be true or false"
     );
-    let toml = read(Some("[task]\npreset = 'tiny'"), &[], None, &tasks).unwrap_err();
+    let toml = read(Some("[task]\npreset = 'tiny'"), &[], (None, None), &tasks).unwrap_err();
     assert!(toml.to_string().starts_with("preset=tiny"), "{toml}");
 }
 
@@ -315,7 +323,13 @@ fn the_file_gives_way_to_words() {
             name = "digits"
             hidden = 64
         "#;
-    let settings = read(Some(file), &words("lr=0.5 rounds=10 hidden=32"), None, &tasks()).unwrap();
+    let settings = read(
+        Some(file),
+        &words("lr=0.5 rounds=10 hidden=32"),
+        (None, None),
+        &tasks(),
+    )
+    .unwrap();
     assert_eq!(settings.run.batch.get(), 32);
     assert_eq!(settings.run.lr, 0.5);
     assert_eq!(settings.run.length, Length::Rounds(10.try_into().unwrap()));
@@ -326,7 +340,7 @@ fn the_file_gives_way_to_words() {
     );
     assert_eq!(settings.eval_every, 7);
     assert_eq!(settings.of_run.as_deref(), Some("batch"));
-    let named = |text, flag| read(Some(text), &[], flag, &tasks()).map(|s| s.run.task);
+    let named = |text, flag| read(Some(text), &[], (flag, None), &tasks()).map(|s| s.run.task);
     assert_eq!(named("task = 'gpt'", None).unwrap(), "gpt");
     assert_eq!(named("task = 'gpt'", Some("digits")).unwrap(), "digits");
     let error = named("lr = 1\nbatch 3", None).unwrap_err().to_string();
@@ -355,4 +369,40 @@ fn exchange_beside_training_needs_local_steps() {
     ] {
         assert!(of(text).is_ok(), "{text}");
     }
+}
+
+#[test]
+fn a_file_chooses_the_task_unless_one_is_named() {
+    let mut tasks = tasks();
+    tasks.push(TaskFactory {
+        files: &["csv"],
+        ..TaskFactory::for_tests("table", &[], || json!({"columns": {}, "target": ""}))
+    });
+    let task = |toml, named, data: &str| {
+        let settings = read(toml, &[], (named, Some(Path::new(data))), &tasks);
+        settings.unwrap().run.task
+    };
+    assert_eq!(task(None, None, "houses.CSV"), "table");
+    assert_eq!(task(None, None, "houses.txt"), tasks[0].name);
+    assert_eq!(task(None, Some("gpt"), "houses.csv"), "gpt");
+    assert_eq!(task(Some("task = 'gpt'"), None, "houses.csv"), "gpt");
+}
+
+#[test]
+fn a_key_with_a_dot_sets_an_entry_of_a_task_s_table() {
+    let tasks = [TaskFactory::for_tests(
+        "table",
+        &[],
+        || json!({"columns": {}, "target": ""}),
+    )];
+    let file = "[task]\ncolumns.zip = 'number'\ncolumns.age = 'number'";
+    let given = words("columns.zip=category columns.note=ignore target=price batch=9");
+    let settings = read(Some(file), &given, (None, None), &tasks).unwrap();
+    assert_eq!(
+        Value::Object(settings.run.task_config),
+        json!({"columns": {"zip": "category", "age": "number", "note": "ignore"}, "target": "price"})
+    );
+    assert!(!settings.run.any_batch && read(None, &[], (None, None), &tasks).unwrap().run.any_batch);
+    let told = read(None, &words("target.x=1"), (None, None), &tasks);
+    assert!(told.unwrap_err().to_string().contains("unknown setting"));
 }

@@ -271,7 +271,7 @@ mod tests {
         let settings = settings::read(
             None,
             &["codec=f16".into()],
-            None,
+            (None, None),
             &[TaskFactory::for_tests("digits", &[], || serde_json::Value::Null)],
         )
         .unwrap();

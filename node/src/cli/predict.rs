@@ -1,0 +1,50 @@
+//! `annulus predict`: what a trained model says of new rows.
+
+use super::error::Error;
+use super::output;
+use crate::offline::predict::predictor;
+use crate::task_factory::TaskFactory;
+use annulus_net::files::read_named;
+use std::io::{self, IsTerminal};
+use std::path::PathBuf;
+
+/// Largest file of rows that is read.
+const LIMIT: usize = 4 << 30;
+
+/// Predict the rows of a CSV or TSV file with a trained model.
+///
+/// Writes the file's rows with the prediction behind each to standard output; for classes also a probability for each. Columns may
+/// be in another order, and there may be more of them. The model file alone is enough, on any machine, and gives the same bytes.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// The run's folder, or a file that `annulus export` wrote.
+    pub model: PathBuf,
+    /// The rows to predict.
+    #[arg(value_name = "ROWS.csv")]
+    pub rows: PathBuf,
+    /// The data of the run in the folder, if it is not found here.
+    #[arg(long, value_name = "PATH")]
+    pub data: Option<PathBuf>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  annulus predict runs/table new.csv > predicted.csv
+  annulus predict model.safetensors new.csv
+";
+
+/// Prints the rows with their predictions.
+pub fn run(args: &Args, tasks: &[TaskFactory]) -> Result<(), Error> {
+    let model = predictor(&args.model, args.data.as_deref(), tasks).map_err(Error::of)?;
+    let bytes = read_named(&args.rows, LIMIT).map_err(|error| Error::failed(error.to_string()))?;
+    let name = args.rows.display().to_string();
+    let predicted = model.predict(&name, &bytes);
+    let predicted = predicted.map_err(|error| Error::failed(error.to_string()))?;
+    // A file gets the cells as they are, a terminal nothing to obey.
+    match io::stdout().is_terminal() {
+        true => output::print(&predicted),
+        false => output::paint(&predicted),
+    }
+    Ok(())
+}

@@ -1,0 +1,65 @@
+//! From a trained model to predictions: [`Finished`], what a model file carries, and [`Predict`], what is made of it.
+//!
+//! Both work on the host in one fixed order, without a device, so that a file predicts the same bytes on every machine.
+
+use super::error::TaskError;
+use annulus_core::Layout;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// A trained model's tensors by name.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Tensors(BTreeMap<String, Vec<f32>>);
+
+impl Tensors {
+    /// The tensors of a flat vector.
+    pub fn of(layout: &Layout, params: &[f32]) -> Self {
+        let tensor = |tensor: &annulus_core::TensorSpec| {
+            let values = &params[tensor.offset..tensor.offset + tensor.len()];
+            (tensor.name.clone(), values.to_vec())
+        };
+        layout.tensors.iter().map(tensor).collect()
+    }
+
+    /// A tensor's numbers, row by row.
+    pub fn get(&self, name: &str) -> Option<&[f32]> {
+        self.0.get(name).map(Vec::as_slice)
+    }
+}
+
+impl FromIterator<(String, Vec<f32>)> for Tensors {
+    fn from_iter<I: IntoIterator<Item = (String, Vec<f32>)>>(tensors: I) -> Self {
+        Self(tensors.into_iter().collect())
+    }
+}
+
+/// A trained model's judgement.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Finished {
+    /// What the model file carries beside [`Task::metadata`](crate::task::Task::metadata).
+    pub metadata: Vec<(&'static str, String)>,
+    /// The judgement in lines, for people.
+    pub report: String,
+    /// The model card: what the model does and how well, as Markdown.
+    pub card: String,
+}
+
+/// A trained model that answers new data.
+pub trait Predict: Send + Sync {
+    /// Answers a file of rows by a file of rows. `name` is for messages, and its ending tells the format.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read or lacks something: all that is wrong.
+    fn predict(&self, name: &str, rows: &[u8]) -> Result<String, TaskError>;
+
+    /// Answers rows as JSON: an object, or an array of objects.
+    ///
+    /// # Errors
+    ///
+    /// If a row lacks something or has something unknown.
+    fn answer(&self, rows: &Value) -> Result<Value, TaskError>;
+
+    /// What a row must have, as JSON.
+    fn inputs(&self) -> Value;
+}

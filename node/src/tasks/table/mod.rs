@@ -1,0 +1,361 @@
+//! Predicts a column of a table from the others: a number, or one of some classes.
+//!
+//! The data is a CSV or TSV file. `annulus-table` reads it, guesses the kinds of columns and divides the rows; this task
+//! adds the model and its loss. The model is several small networks in one flat vector, which train side by side on the
+//! same batches. At the end the validation rows say how much each counts, and the test rows judge the whole.
+
+pub mod model;
+
+use annulus_table::{Features, Judged, Network, Options, Plan, Predictor, Schema, Table, Target, card};
+use burn::tensor::activation::log_softmax;
+use burn::tensor::{Device, Tensor, TensorData};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::num::NonZeroU32;
+
+use crate::task::{Data, Dataset, Finished, Layer, Predict, Scores, Task, TaskError, Tensors};
+use annulus_core::Digest;
+use model::Members;
+
+/// Rows to evaluate at once: enough to keep a processor busy.
+const EVALUATION_BATCH: usize = 1_000;
+
+/// Rows for one processor core at once; fewer would only wait for each other.
+const PIECE: usize = 64;
+
+/// A table, and the shape of its model.
+pub struct TableTask {
+    data: Rows,
+    plans: Vec<Plan>,
+}
+
+/// The training rows of a table.
+pub struct Rows {
+    table: Table,
+    features: Features,
+    /// The weight of each class in the loss; empty: all weigh the same.
+    weights: Vec<f32>,
+    options: Options,
+    digest: Digest,
+}
+
+/// Inputs and targets of some rows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Batch {
+    inputs: Vec<f32>,
+    /// For each row one number, or one for each class: the class's weight, the others 0.
+    targets: Vec<f32>,
+    rows: usize,
+}
+
+impl Task for TableTask {
+    type Model = Members;
+    type Dataset = Rows;
+    type Config = Options;
+
+    const NAME: &'static str = "table";
+    const ABOUT: &'static str = "a column of a CSV file from the others: --data FILE.csv target=COLUMN";
+    // Tried on the tables of docs/tables.md; a tenth of them did worse with half as many rounds.
+    const SETTINGS: &'static [&'static str] = &[
+        "rounds=1000",
+        "optimizer=adamw",
+        "lr=2e-3",
+        "weight_decay=0.05",
+        "schedule=cosine",
+        "warmup=50",
+    ];
+    const PREDICTS: bool = true;
+    const FILES: &'static [&'static str] = &["csv", "tsv"];
+    const HELP: &'static [(&'static str, &'static str)] = &[
+        ("target=COLUMN", "the column to predict"),
+        (
+            "positive=CLASS",
+            "of two classes, the one that F1 and AUC describe (default: one like yes or 1, or the rarer)",
+        ),
+        (
+            "columns.NAME=number|category|ignore",
+            "how to read a column, where the guess is wrong",
+        ),
+        ("missing=[\"\",\"NA\"]", "cells that mean that a value is missing"),
+        (
+            "bad_rows=fail|skip",
+            "stop at rows that cannot be used, or go on without them",
+        ),
+        (
+            "split=COLUMN",
+            "a column that says train, validation or test (default: one that looks like it, or a draw by row number)",
+        ),
+        (
+            "split_by=COLUMN",
+            "keep rows with the same value, such as a customer, in one part",
+        ),
+        ("split_time=COLUMN", "test on the latest rows by this column"),
+        (
+            "class_weights=off|balanced",
+            "let all classes weigh the same in the loss, however rare",
+        ),
+        (
+            "model=mlp|linear",
+            "networks and a linear model, or the linear model alone",
+        ),
+    ];
+
+    fn new(options: Options, data: Option<&Data>) -> Result<Self, TaskError> {
+        let data = data.ok_or("the task table needs a file: --data FILE.csv target=COLUMN")?;
+        let file = data.single()?;
+        let mut bytes = Vec::new();
+        file.reader()?.read_to_end(&mut bytes)?;
+        let table = Table::read(file.name(), &bytes, &options)?;
+        let features = Features::of(&table.schema);
+        Ok(Self {
+            plans: Plan::of(options.model, &features),
+            data: Rows {
+                digest: digest(&table, &options),
+                weights: options.weights(&table.schema.target),
+                features,
+                options,
+                table,
+            },
+        })
+    }
+
+    fn dataset(&self) -> &Rows {
+        &self.data
+    }
+
+    fn description(&self) -> String {
+        self.data.table.describe()
+    }
+
+    fn suited_batch(&self) -> Option<NonZeroU32> {
+        // A twentieth of the rows between 16 and 256, as the design's measurements; all of a tiny table.
+        let rows = self.data.table.rows.train.len();
+        NonZeroU32::new((rows / 20).clamp(16, 256).min(rows) as u32)
+    }
+
+    fn layers(&self) -> Vec<Layer> {
+        vec![Layer::Linear]
+    }
+
+    fn model(&self, device: &Device) -> Members {
+        Members::new(&self.plans, self.outputs(), device)
+    }
+
+    fn loss(&self, model: &Members, batch: Batch, device: &Device) -> Tensor<1> {
+        let (inputs, targets) = self.tensors(batch, device);
+        let outputs = model.forward(&self.plans, inputs);
+        let count = outputs.len();
+        // All members in one tensor, one below the other.
+        let rows = targets.dims()[0] * count;
+        let (outputs, targets) = (Tensor::cat(outputs, 0), targets.repeat_dim(0, count));
+        match self.target() {
+            Target::Number { .. } => (outputs - targets).square().mean(),
+            Target::Class { .. } => (log_softmax(outputs, 1) * targets)
+                .sum()
+                .mul_scalar(-1.0 / rows as f32),
+        }
+    }
+
+    /// The mean over the members of what they say of the validation rows.
+    fn evaluate(&self, model: &Members, device: &Device) -> Option<Scores> {
+        let rows = &self.data.table.rows.validation;
+        let mut loss = Tensor::<1>::zeros([1], device);
+        let mut right = Tensor::<1>::zeros([1], device);
+        for part in rows.chunks(EVALUATION_BATCH) {
+            let (inputs, targets) = self.tensors(self.data.of(part), device);
+            let outputs = model.forward(&self.plans, inputs);
+            let count = outputs.len() as f32;
+            let sum =
+                |of: &dyn Fn(Tensor<2>) -> Tensor<2>| outputs.iter().cloned().map(of).reduce(|a, b| a + b);
+            match self.target() {
+                Target::Number { .. } => {
+                    let mean = sum(&|outputs| outputs)?.div_scalar(count);
+                    loss = loss + (mean - targets).square().sum();
+                }
+                Target::Class { .. } => {
+                    let mean = sum(&|outputs| log_softmax(outputs, 1).exp())?.div_scalar(count);
+                    let is = targets.clone().argmax(1).equal(mean.clone().argmax(1));
+                    right = right + is.float().sum();
+                    loss = loss - (mean.clamp_min(1e-12).log() * targets).sum();
+                }
+            }
+        }
+        let count = rows.len() as f32;
+        let accuracy = matches!(self.target(), Target::Class { .. }).then(|| right / count);
+        Some(Scores {
+            loss: loss / count,
+            accuracy,
+        })
+    }
+
+    fn metadata(&self) -> Vec<(&'static str, String)> {
+        vec![
+            ("schema", json(&self.data.table.schema)),
+            ("options", json(&self.data.options)),
+        ]
+    }
+
+    fn finish(&self, tensors: &Tensors) -> Result<Option<Finished>, TaskError> {
+        let table = &self.data.table;
+        let predictor = Predictor::chosen(table, network(&self.plans, self.outputs(), tensors)?);
+        let of = |rows: &[usize]| predictor.judge(table, rows);
+        let (validation, test) = (of(&table.rows.validation), of(&table.rows.test));
+        let target = self.target();
+        let mut report = format!("{}\n", test.describe("test", target));
+        if self.plans.len() > 1 {
+            report += "LightGBM or XGBoost often do better on tables; try them too\n";
+        }
+        Ok(Some(Finished {
+            report,
+            card: card(table.name(), &table.schema, &test),
+            metadata: vec![
+                ("weights", json(&predictor.weights())),
+                ("validation", json::<Judged>(&validation)),
+                ("test", json::<Judged>(&test)),
+            ],
+        }))
+    }
+
+    fn predictor(
+        metadata: &BTreeMap<String, String>,
+        tensors: &Tensors,
+    ) -> Result<Option<Box<dyn Predict>>, TaskError> {
+        let schema: Schema = read(metadata, "schema")?;
+        let options: Options = read(metadata, "options")?;
+        let weights: Vec<f64> = read(metadata, "weights")?;
+        let plans = Plan::of(options.model, &Features::of(&schema));
+        let network = network(&plans, schema.target.outputs(), tensors)?;
+        if weights.len() != plans.len() {
+            return Err("the model file has weights for another number of members: export it again".into());
+        }
+        Ok(Some(Box::new(Answers(Predictor::new(schema, network, weights)))))
+    }
+
+    fn pieces(&self, samples: usize) -> usize {
+        samples / PIECE
+    }
+}
+
+impl TableTask {
+    fn target(&self) -> &Target {
+        &self.data.table.schema.target
+    }
+
+    fn outputs(&self) -> usize {
+        self.target().outputs()
+    }
+
+    /// Inputs `[rows, width]` and targets `[rows, outputs]`.
+    fn tensors(&self, batch: Batch, device: &Device) -> (Tensor<2>, Tensor<2>) {
+        let of = |numbers, width| Tensor::from_data(TensorData::new(numbers, [batch.rows, width]), device);
+        let width = self.data.features.width();
+        (of(batch.inputs, width), of(batch.targets, self.outputs()))
+    }
+}
+
+impl Rows {
+    /// Inputs and targets of these rows of the table.
+    fn of(&self, rows: &[usize]) -> Batch {
+        let target = &self.table.schema.target;
+        let mut batch = Batch {
+            inputs: Vec::with_capacity(rows.len() * self.features.width()),
+            targets: Vec::with_capacity(rows.len() * target.outputs()),
+            rows: rows.len(),
+        };
+        for row in rows {
+            self.features.write(self.table.cells(*row), &mut batch.inputs);
+            let value = self.table.target(*row);
+            match target {
+                Target::Number { mean, deviation, .. } => {
+                    let scaled = (value - f64::from(*mean)) / f64::from(*deviation);
+                    batch.targets.push(scaled as f32);
+                }
+                Target::Class { classes, .. } => batch.targets.extend((0..classes.len()).map(|class| {
+                    let is = class as f64 == value;
+                    if is {
+                        self.weights.get(class).copied().unwrap_or(1.0)
+                    } else {
+                        0.0
+                    }
+                })),
+            }
+        }
+        batch
+    }
+}
+
+impl Dataset for Rows {
+    type Batch = Batch;
+
+    fn len(&self) -> u64 {
+        self.table.rows.train.len() as u64
+    }
+
+    /// Covers all parts, since moving a border between them changes the training rows.
+    fn digest(&self) -> Digest {
+        self.digest
+    }
+
+    fn batch(&self, samples: &[u64]) -> Batch {
+        let rows: Vec<usize> = samples
+            .iter()
+            .map(|sample| self.table.rows.train[*sample as usize])
+            .collect();
+        self.of(&rows)
+    }
+}
+
+/// A hash of all that a peer derives from the file.
+fn digest(table: &Table, options: &Options) -> Digest {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(json(&table.schema).as_bytes());
+    hasher.update(json(options).as_bytes());
+    table.identity(|bytes| {
+        hasher.update(bytes);
+    });
+    Digest(*hasher.finalize().as_bytes())
+}
+
+fn network(plans: &[Plan], outputs: usize, tensors: &Tensors) -> Result<Network, TaskError> {
+    let network = Network::of(plans, outputs, |name| tensors.get(name));
+    network.ok_or_else(|| "the tensors are not those of the table's model".into())
+}
+
+/// A model file's predictor.
+struct Answers(Predictor);
+
+impl Predict for Answers {
+    fn predict(&self, name: &str, rows: &[u8]) -> Result<String, TaskError> {
+        Ok(self.0.predict(name, rows)?)
+    }
+
+    fn answer(&self, rows: &Value) -> Result<Value, TaskError> {
+        Ok(self.0.answer_json(rows)?)
+    }
+
+    fn inputs(&self) -> Value {
+        self.0.inputs_json()
+    }
+}
+
+fn json<T: Serialize>(value: &T) -> String {
+    // Plain data with text keys; numbers that are not finite become null.
+    serde_json::to_string(value).expect("plain data can be written as JSON")
+}
+
+/// What a model file's metadata says under a key.
+fn read<T: DeserializeOwned>(metadata: &BTreeMap<String, String>, key: &str) -> Result<T, TaskError> {
+    let text = metadata.get(key).ok_or_else(|| {
+        format!(
+            "the model file says nothing of its {key}: export it with the run's data at hand (--data FILE)"
+        )
+    })?;
+    serde_json::from_str(text)
+        .map_err(|error| format!("the model file's {key} cannot be read: {error}").into())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,177 @@
+//! The table task as a whole: learning, equality of both ways to compute, metadata.
+
+use super::*;
+use crate::device::OpenDevice;
+use crate::task_factory::TaskFactory;
+use crate::trainer::{Trainer, TrainerOptions, Worker};
+use std::sync::Arc;
+
+/// Rows whose class depends on two numbers together and on neither alone, and whose number on a town, too.
+fn csv(rows: usize) -> String {
+    let mut text = String::from("x,y,town,same,height\n");
+    for at in 0..rows {
+        let (x, y) = (
+            (at * 37 % 101) as f64 / 50.0 - 1.0,
+            (at * 59 % 103) as f64 / 51.0 - 1.0,
+        );
+        let town = ["Bern", "Bonn", "Basel"][at * 7 % 3];
+        let same = if x * y > 0.0 { "yes" } else { "no" };
+        let height = 100.0 + 40.0 * x * y + if town == "Bern" { 30.0 } else { 0.0 };
+        text += &format!("{x},{y},{town},{same},{height}\n");
+    }
+    text
+}
+
+fn task(target: &str, other: &str, model: annulus_table::Model) -> Arc<TableTask> {
+    let data = Data::file_in_memory("t.csv", csv(1200));
+    let options = Options {
+        target: target.into(),
+        columns: [(other.to_owned(), annulus_table::Kind::Ignore)].into(),
+        model,
+        ..Options::default()
+    };
+    Arc::new(TableTask::new(options, Some(&data)).unwrap())
+}
+
+/// Trains by Adam with its usual settings, and gives the tensors.
+fn train(task: &Arc<TableTask>, steps: usize) -> (Trainer<TableTask>, Vec<f32>, Tensors) {
+    let mut worker = Trainer::new(Arc::clone(task), &OpenDevice::cpu(), TrainerOptions::default()).unwrap();
+    let mut params = worker.init();
+    let (mut mean, mut square) = (vec![0.0; params.len()], vec![0.0; params.len()]);
+    let (mut decay1, mut decay2) = (1.0f32, 1.0f32);
+    let order: Vec<u64> = (0..task.dataset().len()).collect();
+    for batch in order.chunks(64).cycle().take(steps) {
+        let result = worker.contribute(params.clone(), batch).unwrap();
+        decay1 *= 0.9;
+        decay2 *= 0.999;
+        for (index, sum) in result.gradient.iter().enumerate() {
+            let gradient = sum / batch.len() as f32;
+            mean[index] = 0.9 * mean[index] + 0.1 * gradient;
+            square[index] = 0.999 * square[index] + 0.001 * gradient * gradient;
+            let deviation = (square[index] / (1.0 - decay2)).sqrt() + 1e-8;
+            params[index] -= 3e-3 * mean[index] / (1.0 - decay1) / deviation;
+        }
+    }
+    let tensors = Tensors::of(worker.layout(), &params);
+    (worker, params, tensors)
+}
+
+fn tested(task: &TableTask, tensors: &Tensors) -> Judged {
+    let finished = task.finish(tensors).unwrap().unwrap();
+    let (_, test) = finished.metadata.iter().find(|(key, _)| *key == "test").unwrap();
+    serde_json::from_str(test).unwrap()
+}
+
+fn metric(metrics: &[annulus_table::metrics::Metric], name: &str) -> f64 {
+    metrics.iter().find(|metric| metric.name == name).unwrap().value
+}
+
+#[test]
+fn networks_learn_what_a_linear_model_cannot() {
+    use annulus_table::Model::{Linear, Mlp};
+    let classes = task("same", "height", Mlp);
+    let (mut worker, params, tensors) = train(&classes, 250);
+    let test = tested(&classes, &tensors);
+    println!("{:?}", test.metrics);
+    assert!(metric(&test.metrics, "auc") > 0.97);
+    assert!((0.4..0.6).contains(&metric(&test.constant, "auc")));
+    assert!(metric(&test.linear, "auc") < 0.7);
+    let eval = worker.score(params).unwrap().unwrap();
+    assert!(eval.accuracy.unwrap() > 0.85 && eval.loss < 0.5, "{eval:?}");
+
+    let linear = task("same", "height", Linear);
+    assert!(metric(&tested(&linear, &train(&linear, 50).2).metrics, "auc") < 0.7);
+
+    let numbers = task("height", "same", Mlp);
+    let test = tested(&numbers, &train(&numbers, 250).2);
+    println!("{:?}", test.metrics);
+    assert!(metric(&test.metrics, "rmse") < 0.35 * metric(&test.linear, "rmse"));
+    assert!(metric(&test.linear, "rmse") < metric(&test.constant, "rmse"));
+}
+
+/// The loops that predict give what Burn's layers give, up to rounding.
+#[test]
+fn a_model_file_predicts_as_the_model_does() {
+    let task = task("height", "same", annulus_table::Model::Mlp);
+    let (worker, params, tensors) = train(&task, 20);
+    let device = Device::flex();
+    let model = crate::trainer::model_of(&*task, &params, &device);
+    let rows = &task.data.table.rows.test;
+    let (inputs, _) = task.tensors(task.data.of(rows), &device);
+    let width = task.data.features.width();
+    let flat: Vec<f32> = inputs.to_data().try_to_vec().unwrap();
+    let network = network(&task.plans, 1, &tensors).unwrap();
+    assert_eq!(network.members.len(), 8);
+    for (member, outputs) in network.members.iter().zip(model.forward(&task.plans, inputs)) {
+        let found: Vec<f32> = outputs.to_data().try_to_vec().unwrap();
+        for (row, found) in flat.chunks(width).zip(found) {
+            let expected = member.outputs(row)[0];
+            assert!((found - expected).abs() < 1e-4, "{found} {expected}");
+        }
+    }
+    drop(worker);
+
+    // The metadata is enough for a predictor.
+    let mut metadata: BTreeMap<String, String> = BTreeMap::new();
+    let finished = task.finish(&tensors).unwrap().unwrap();
+    let all = task.metadata().into_iter().chain(finished.metadata);
+    metadata.extend(all.map(|(key, value)| (key.to_owned(), value)));
+    let factory = TaskFactory::of::<TableTask>();
+    let predictor = (factory.predictor)(&metadata, &tensors).unwrap().unwrap();
+    let out = predictor.predict("new.csv", b"town,y,x\nBern,0.5,0.5\n").unwrap();
+    assert!(
+        out.starts_with("town,y,x,height_predicted\nBern,0.5,0.5,"),
+        "{out}"
+    );
+    metadata.remove("weights");
+    let told = (factory.predictor)(&metadata, &tensors)
+        .err()
+        .unwrap()
+        .to_string();
+    assert!(told.contains("says nothing of its weights"), "{told}");
+}
+
+#[test]
+fn rare_classes_weigh_more_if_wished_and_the_digest_tells() {
+    let data = Data::file_in_memory("t.csv", csv(300));
+    let of = |class_weights| {
+        let options = Options {
+            target: "town".into(),
+            class_weights,
+            ..Options::default()
+        };
+        TableTask::new(options, Some(&data)).unwrap()
+    };
+    let (off, balanced) = (
+        of(annulus_table::ClassWeights::Off),
+        of(annulus_table::ClassWeights::Balanced),
+    );
+    assert_ne!(off.dataset().digest(), balanced.dataset().digest());
+    assert_eq!(
+        off.dataset().digest(),
+        of(annulus_table::ClassWeights::Off).dataset().digest()
+    );
+    let sum = |task: &TableTask| {
+        let all: Vec<u64> = (0..task.dataset().len()).collect();
+        task.dataset().batch(&all).targets.iter().sum::<f32>() / all.len() as f32
+    };
+    assert!((sum(&off) - 1.0).abs() < 1e-5 && (sum(&balanced) - 1.0).abs() < 1e-4);
+}
+
+#[test]
+fn without_a_file_or_a_target_there_is_advice() {
+    let told = TableTask::new(Options::default(), None)
+        .err()
+        .unwrap()
+        .to_string();
+    assert!(told.contains("--data FILE.csv target=COLUMN"), "{told}");
+    let data = Data::file_in_memory("t.csv", csv(20));
+    let told = TableTask::new(Options::default(), Some(&data))
+        .err()
+        .unwrap()
+        .to_string();
+    assert!(
+        told.contains("target=NAME. Its columns: x, y, town, same, height"),
+        "{told}"
+    );
+}

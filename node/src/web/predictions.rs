@@ -1,0 +1,100 @@
+//! A trained model over HTTP: rows come as JSON or CSV, and go back with their predictions.
+//!
+//! **Bounds** are those of the page, and [`BODY`] for what a request brings. Rows are computed by one thread for each core.
+
+use super::hurried::Hurried;
+use super::pause::Ends;
+use super::{CONNECTIONS, CONNECTIONS_PER_ADDRESS, HURRY, LIFE, fresh, speak};
+use crate::net::slots::Slots;
+use crate::task::Predict;
+use axum::{
+    Json, Router,
+    body::Bytes,
+    extract::{DefaultBodyLimit, State},
+    http::{HeaderMap, HeaderValue, StatusCode, header::CONTENT_TYPE},
+    response::{Html, IntoResponse, Response},
+    routing::{get, post},
+};
+use serde_json::{Value, json};
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio::time::{sleep, timeout};
+
+/// Longest body of a request: some ten thousand rows.
+const BODY: usize = 8 << 20;
+
+/// The form for people.
+const FORM: &str = include_str!("form.html");
+
+/// What every request needs.
+struct Served {
+    model: Box<dyn Predict>,
+    /// One permit for each core.
+    cores: Semaphore,
+}
+
+/// Answers until the process ends.
+pub async fn serve(listener: TcpListener, model: Box<dyn Predict>) -> io::Result<()> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let cores = Semaphore::new(cores);
+    let router = Router::new()
+        .route("/", get(|| async { fresh(Html(FORM)) }))
+        .route("/health", get(|| async { fresh(Json(json!({"status": "ok"}))) }))
+        .route("/v1/schema", get(schema))
+        .route("/v1/predict", post(predict))
+        .layer(DefaultBodyLimit::max(BODY))
+        .with_state(Arc::new(Served { model, cores }));
+    let slots = Slots::new(CONNECTIONS, CONNECTIONS_PER_ADDRESS, 0);
+    loop {
+        let Ok((stream, from)) = listener.accept().await else {
+            // Out of file descriptors, most likely: some will be free in a while.
+            sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        let (Some(slot), Ok(ours)) = (slots.take(from.ip()), stream.local_addr()) else {
+            continue;
+        };
+        let router = router.clone();
+        tokio::spawn(async move {
+            let _slot = slot;
+            let _ = stream.set_nodelay(true);
+            let ends = Ends { theirs: from, ours };
+            let _ = timeout(LIFE, speak(Hurried::new(stream, HURRY), router, ends)).await;
+        });
+    }
+}
+
+async fn schema(State(served): State<Arc<Served>>) -> Response {
+    fresh(Json(served.model.inputs()))
+}
+
+async fn predict(State(served): State<Arc<Served>>, headers: HeaderMap, body: Bytes) -> Response {
+    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let csv = kind.is_some_and(|kind| kind.starts_with("text/csv"));
+    let Ok(_permit) = served.cores.acquire().await else {
+        return fresh(StatusCode::SERVICE_UNAVAILABLE);
+    };
+    let of = served.clone();
+    // Other requests do not wait for these rows.
+    let answer = tokio::task::spawn_blocking(move || match csv {
+        true => of.model.predict("the request", &body).map(|text| {
+            let mut answer = text.into_response();
+            let kind = HeaderValue::from_static("text/csv; charset=utf-8");
+            answer.headers_mut().insert(CONTENT_TYPE, kind);
+            answer
+        }),
+        false => {
+            let rows: Value =
+                serde_json::from_slice(&body).map_err(|error| format!("the body is no JSON: {error}"))?;
+            of.model.answer(&rows).map(|answer| Json(answer).into_response())
+        }
+    });
+    match answer.await {
+        Ok(Ok(answer)) => fresh(answer),
+        Ok(Err(why)) => fresh((StatusCode::BAD_REQUEST, Json(json!({"error": why.to_string()})))),
+        Err(_) => fresh(StatusCode::INTERNAL_SERVER_ERROR),
+    }
+}

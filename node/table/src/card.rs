@@ -1,0 +1,57 @@
+//! The model card: what a model predicts, from what, and how well, as Markdown with the front matter of Hugging Face.
+
+use crate::metrics::Metric;
+use crate::number::{grouped, short};
+use crate::predict::Judged;
+use crate::schema::{ColumnKind, Schema, Target};
+use std::fmt::Write;
+
+/// The card of a model for the table in the file `name`, judged on its test rows.
+pub fn card(name: &str, schema: &Schema, test: &Judged) -> String {
+    let target = &schema.target;
+    let (tag, kind) = match target {
+        Target::Number { .. } => ("tabular-regression", "a number".to_owned()),
+        Target::Class { classes, .. } => ("tabular-classification", format!("one of {}", classes.join(", "))),
+    };
+    let mut text = format!(
+        "---\nlibrary_name: annulus\ntags:\n- {tag}\n---\n# {} from {name}\n\nThis model predicts the column `{}`: {kind}. \
+         Use it with `annulus predict model.safetensors ROWS.csv`.\n\n## Inputs\n\n| column | read as | missing in training \
+         |\n|---|---|---|\n",
+        target.name(),
+        target.name()
+    );
+    for column in &schema.columns {
+        let kind = match &column.kind {
+            ColumnKind::Number(numbers) => {
+                let [least, .., most] = numbers.octiles.map(f64::from);
+                format!("a number, {} to {}", short(least), short(most))
+            }
+            ColumnKind::Category(categories) => format!("one of {} categories", categories.values.len()),
+        };
+        let _ = writeln!(text, "| {} | {kind} | {} |", column.name, grouped(column.missing));
+    }
+    let rows = grouped(test.rows);
+    let _ = write!(
+        text,
+        "\n## Test\n\nJudged once on {rows} rows that training never saw. Intervals are 95 %.\n\n| metric | this model | \
+         always the same answer | linear model |\n|---|---|---|---|\n"
+    );
+    for metric in &test.metrics {
+        let of = |metrics: &[Metric]| {
+            let found = metrics.iter().find(|other| other.name == metric.name);
+            found.map_or("-".into(), |found| short(found.value))
+        };
+        let interval = match metric.interval {
+            Some((low, high)) => format!(" ({} to {})", short(low), short(high)),
+            None => String::new(),
+        };
+        let (constant, linear) = (of(&test.constant), of(&test.linear));
+        let _ = writeln!(
+            text,
+            "| {} | {}{interval} | {constant} | {linear} |",
+            metric.name,
+            short(metric.value)
+        );
+    }
+    text
+}

@@ -1,0 +1,345 @@
+//! Reads CSV and TSV as RFC 4180 describes it, and as spreadsheets write it: BOM, any line end, quotes over lines,
+//! semicolons. Parses by itself because a fault needs the line on which its row begins, and an open quote must be noticed.
+
+use crate::error::{Fault, TableError};
+use crate::number::grouped;
+use std::collections::BTreeSet;
+
+/// The rows of a file that have as many fields as its header, in their order.
+#[derive(Clone, Debug)]
+pub(crate) struct Rows {
+    /// Names of the columns.
+    pub header: Vec<String>,
+    /// What stands between fields.
+    pub separator: u8,
+    text: String,
+    /// Where each field ends in the text.
+    ends: Vec<usize>,
+    /// The line on which each row begins.
+    lines: Vec<u64>,
+    /// Rows of the file, bad ones too.
+    pub seen: u64,
+}
+
+impl Rows {
+    /// Reads a file. Rows that are no rows are told as faults and left out.
+    pub fn read(name: &str, bytes: &[u8]) -> Result<(Self, Vec<Fault>), TableError> {
+        let fail = |what: &str| Err(TableError::Other(format!("{name} {what}")));
+        if bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff") {
+            return fail("is UTF-16: save it as UTF-8");
+        }
+        let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+        let separator = match name.to_lowercase().ends_with(".tsv") {
+            true => b'\t',
+            false => separator(bytes),
+        };
+        let mut records = Records {
+            bytes,
+            at: 0,
+            line: 1,
+            separator,
+        };
+        let mut record = Record::default();
+        if !records.read(&mut record) || record.open {
+            return fail("has no header: its first line must name the columns");
+        }
+        let Ok(names) = std::str::from_utf8(&record.text) else {
+            return fail("has a header that is not UTF-8: save it as UTF-8");
+        };
+        let header = names_of(names, &record.ends);
+        let mut known = BTreeSet::new();
+        if let Some(twice) = header.iter().find(|name| !known.insert(*name)) {
+            return fail(&format!("has two columns named {twice:?}: rename one of them"));
+        }
+        let mut rows = Self {
+            header,
+            separator,
+            text: String::new(),
+            ends: Vec::new(),
+            lines: Vec::new(),
+            seen: 0,
+        };
+        let mut faults = Vec::new();
+        while records.read(&mut record) {
+            rows.seen += 1;
+            if let Err((column, what)) = rows.add(&record) {
+                let line = record.line;
+                faults.push(Fault { line, column, what });
+            }
+        }
+        Ok((rows, faults))
+    }
+
+    /// Takes a record as a row, or tells the column and what is wrong.
+    fn add(&mut self, record: &Record) -> Result<(), (Option<String>, String)> {
+        let (found, wanted) = (record.ends.len(), self.header.len());
+        if record.open {
+            return Err((None, "a quote begins in this row and never ends".into()));
+        }
+        if found != wanted {
+            let fields = if found == 1 { "field" } else { "fields" };
+            let (found, wanted) = (grouped(found as u64), grouped(wanted as u64));
+            return Err((None, format!("{found} {fields} where the header has {wanted}")));
+        }
+        let text = std::str::from_utf8(&record.text).map_err(|error| {
+            let at = error.valid_up_to();
+            let column = record.ends.partition_point(|end| *end <= at);
+            let what = format!(
+                "the byte 0x{:02X} is not UTF-8: save the file as UTF-8",
+                record.text[at]
+            );
+            (self.header.get(column).cloned(), what)
+        })?;
+        let start = self.text.len();
+        self.text.push_str(text);
+        self.ends.extend(record.ends.iter().map(|end| start + end));
+        self.lines.push(record.line);
+        Ok(())
+    }
+
+    /// How many rows.
+    pub fn len(&self) -> usize {
+        self.lines.len()
+    }
+
+    /// The line on which a row begins.
+    pub fn line(&self, row: usize) -> u64 {
+        self.lines[row]
+    }
+
+    /// A field as it is in the file, without its quotes.
+    pub fn field(&self, row: usize, column: usize) -> &str {
+        let index = row * self.header.len() + column;
+        let start = index.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.text[start..self.ends[index]]
+    }
+
+    /// A field without the blanks around it.
+    pub fn cell(&self, row: usize, column: usize) -> &str {
+        self.field(row, column).trim()
+    }
+
+    /// The number of the column with this name.
+    pub fn column(&self, name: &str) -> Option<usize> {
+        self.header.iter().position(|known| known == name)
+    }
+}
+
+/// The names in a header. A column without a name, as pandas writes for its index, is named after its place.
+fn names_of(text: &str, ends: &[usize]) -> Vec<String> {
+    let starts = std::iter::once(&0).chain(ends);
+    let name = |(at, (start, end)): (usize, (&usize, &usize))| match text[*start..*end].trim() {
+        "" => format!("column {}", at + 1),
+        name => name.to_owned(),
+    };
+    starts.zip(ends).enumerate().map(name).collect()
+}
+
+/// The separator that occurs most in the first line: a comma, a semicolon or a tab.
+fn separator(bytes: &[u8]) -> u8 {
+    let (mut quoted, mut counts) = (false, [0; 3]);
+    let is_end = |byte: &&u8| matches!(byte, b'\n' | b'\r');
+    let first = bytes.iter().skip_while(is_end).take_while(|byte| !is_end(byte));
+    for byte in first {
+        match byte {
+            b'"' => quoted = !quoted,
+            _ if quoted => {}
+            b',' => counts[0] += 1,
+            b';' => counts[1] += 1,
+            b'\t' => counts[2] += 1,
+            _ => {}
+        }
+    }
+    match counts {
+        [commas, semicolons, tabs] if semicolons > commas && semicolons >= tabs => b';',
+        [commas, _, tabs] if tabs > commas => b'\t',
+        _ => b',',
+    }
+}
+
+/// One record: its fields' bytes without quotes, and where each ends.
+#[derive(Default)]
+struct Record {
+    text: Vec<u8>,
+    ends: Vec<usize>,
+    line: u64,
+    /// Whether the file ends inside a quote.
+    open: bool,
+}
+
+struct Records<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    line: u64,
+    separator: u8,
+}
+
+impl Records<'_> {
+    /// Reads the next record that is not an empty line.
+    fn read(&mut self, record: &mut Record) -> bool {
+        while let Some(first) = self.bytes.get(self.at) {
+            if matches!(first, b'\n' | b'\r') {
+                self.end_line();
+                continue;
+            }
+            record.text.clear();
+            record.ends.clear();
+            (record.line, record.open) = (self.line, false);
+            while self.field(record) {}
+            return true;
+        }
+        false
+    }
+
+    /// Reads a field; whether another follows in this record.
+    fn field(&mut self, record: &mut Record) -> bool {
+        if self.bytes.get(self.at) == Some(&b'"') {
+            self.quoted(record);
+        }
+        let rest = &self.bytes[self.at..];
+        let ends = |byte: &u8| *byte == self.separator || matches!(byte, b'\n' | b'\r');
+        let length = rest.iter().position(ends).unwrap_or(rest.len());
+        record.text.extend_from_slice(&rest[..length]);
+        record.ends.push(record.text.len());
+        self.at += length;
+        match self.bytes.get(self.at) {
+            Some(byte) if *byte == self.separator => {
+                self.at += 1;
+                true
+            }
+            Some(_) => {
+                self.end_line();
+                false
+            }
+            None => false,
+        }
+    }
+
+    /// Reads what stands in quotes. Two quotes mean one.
+    fn quoted(&mut self, record: &mut Record) {
+        self.at += 1;
+        loop {
+            match (self.bytes.get(self.at), self.bytes.get(self.at + 1)) {
+                (None, _) => {
+                    record.open = true;
+                    return;
+                }
+                (Some(b'"'), Some(b'"')) => self.at += 1,
+                (Some(b'"'), _) => {
+                    self.at += 1;
+                    return;
+                }
+                (Some(b'\n'), _) => self.line += 1,
+                _ => {}
+            }
+            record.text.push(self.bytes[self.at]);
+            self.at += 1;
+        }
+    }
+
+    /// Goes over one line end: `\n`, `\r\n` or `\r`.
+    fn end_line(&mut self) {
+        let windows = self.bytes[self.at..].starts_with(b"\r\n");
+        self.at += 1 + usize::from(windows);
+        self.line += 1;
+    }
+}
+
+/// Appends a field, in quotes if it needs them.
+pub(crate) fn write_field(out: &mut String, field: &str, separator: u8) {
+    let special = |c: char| matches!(c, '"' | '\n' | '\r') || c == char::from(separator);
+    if field.contains(special) {
+        out.push('"');
+        out.push_str(&field.replace('"', "\"\""));
+        out.push('"');
+    } else {
+        out.push_str(field);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn read(text: &[u8]) -> (Rows, Vec<String>) {
+        let (rows, faults) = Rows::read("t.csv", text).unwrap();
+        (rows, faults.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn what_spreadsheets_write_is_read() {
+        let plain = b"a,b\n1,x\n2,\"y, z\"\n".as_slice();
+        for other in [
+            b"\xef\xbb\xbfa,b\n1,x\n2,\"y, z\"\n".as_slice(),
+            b"a,b\r\n1,x\r\n2,\"y, z\"\r\n",
+            b"a,b\r1,x\r2,\"y, z\"",
+            b"\n\na;b\n\n1;x\n2;y, z",
+            b"a\tb\n1\tx\n2\ty, z\n",
+            plain,
+        ] {
+            let (rows, faults) = read(other);
+            assert_eq!((rows.header.join("|"), faults.len()), ("a|b".into(), 0));
+            let cells = [(0, 0), (0, 1), (1, 0), (1, 1)].map(|(row, column)| rows.cell(row, column));
+            assert_eq!(cells, ["1", "x", "2", "y, z"]);
+        }
+    }
+
+    #[test]
+    fn faults_name_the_line_on_which_the_row_begins() {
+        let (rows, faults) =
+            read(b"a,b\r\n1,\"two\nlines\"\r\n\r\n3\r\n4,\xff\r\n5,6,7\r\n8,9\r\n10,\"open\r\n");
+        assert_eq!(rows.len(), 2);
+        assert_eq!(
+            (rows.cell(0, 1), rows.line(0), rows.line(1)),
+            ("two\nlines", 2, 8)
+        );
+        assert_eq!(
+            faults,
+            [
+                "line 5: 1 field where the header has 2",
+                "line 6, column b: the byte 0xFF is not UTF-8: save the file as UTF-8",
+                "line 7: 3 fields where the header has 2",
+                "line 9: a quote begins in this row and never ends",
+            ]
+        );
+        assert_eq!(rows.seen, 6);
+    }
+
+    #[test]
+    fn files_without_a_usable_header_are_refused() {
+        for (bytes, told) in [
+            (b"".as_slice(), "no header"),
+            (b"\n\n", "no header"),
+            (b"a,b,a\n", "two columns named \"a\""),
+            (b"\xff\xfea\0", "UTF-16"),
+            (b"\xffa,b\n", "not UTF-8"),
+        ] {
+            let told_of = Rows::read("t.csv", bytes).unwrap_err().to_string();
+            assert!(told_of.contains(told), "{told_of}");
+        }
+        assert_eq!(read(b",a\n1,2\n").0.header, ["column 1", "a"]);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_back(cells in prop::collection::vec("[a-c\",;\t\r\n ]{0,5}", 0..40), windows: bool) {
+            let mut text = String::from("p,q,r");
+            let rows: Vec<&[String]> = cells.chunks_exact(3).collect();
+            for row in &rows {
+                text.push_str(if windows { "\r\n" } else { "\n" });
+                for (at, cell) in row.iter().enumerate() {
+                    text.push_str(if at > 0 { "," } else { "" });
+                    write_field(&mut text, cell, b',');
+                }
+            }
+            let (found, faults) = read(text.as_bytes());
+            prop_assert_eq!((found.len(), faults.len()), (rows.len(), 0));
+            for (at, row) in rows.iter().enumerate() {
+                for (column, cell) in row.iter().enumerate() {
+                    prop_assert_eq!(found.field(at, column), cell);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Measures columns over the training rows: sequential sums in f64 and exact quantiles, so that all machines agree.
+
+use crate::number::parse;
+use crate::schema::{Categories, Numbers};
+use std::collections::HashMap;
+
+/// A category with fewer training rows cannot be learnt; a guess, from the design's measurements.
+const LEAST: u64 = 5;
+
+/// Most categories of a column that get an input of their own.
+const MOST: usize = 256;
+
+/// Mean and standard deviation of the population.
+pub(crate) fn mean_and_deviation(values: &[f64]) -> (f64, f64) {
+    let count = values.len().max(1) as f64;
+    let mean = values.iter().sum::<f64>() / count;
+    let squares: f64 = values.iter().map(|value| (value - mean) * (value - mean)).sum();
+    (mean, (squares / count).sqrt())
+}
+
+/// Statistics of numbers, at least one.
+pub(crate) fn numbers(mut values: Vec<f64>) -> Numbers {
+    let (mean, deviation) = mean_and_deviation(&values);
+    values.sort_by(f64::total_cmp);
+    let octile = |eighth: usize| {
+        // Between the two nearest values, in proportion.
+        let place = (values.len() - 1) * eighth;
+        let (low, part) = (place / 8, (place % 8) as f64 / 8.0);
+        let high = (low + 1).min(values.len() - 1);
+        (values[low] + (values[high] - values[low]) * part) as f32
+    };
+    Numbers {
+        mean: mean as f32,
+        deviation: deviation as f32,
+        octiles: std::array::from_fn(octile),
+    }
+}
+
+/// The values that occur often enough.
+pub(crate) fn categories<'a>(values: impl Iterator<Item = &'a str>) -> Categories {
+    let mut counts = HashMap::<&str, u64>::new();
+    for value in values {
+        *counts.entry(value).or_default() += 1;
+    }
+    let mut frequent: Vec<(&str, u64)> = counts.iter().map(|(value, count)| (*value, *count)).collect();
+    frequent.sort_by(|(a, of_a), (b, of_b)| of_b.cmp(of_a).then(a.cmp(b)));
+    let kept = frequent
+        .iter()
+        .take(MOST)
+        .take_while(|(_, count)| *count >= LEAST);
+    let values: Vec<String> = kept.map(|(value, _)| (*value).to_owned()).collect();
+    Categories {
+        rare: (frequent.len() - values.len()) as u64,
+        values,
+    }
+}
+
+/// Classes in their order: numbers by size, words by bytes.
+pub(crate) fn classes<'a>(values: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let mut all: Vec<&str> = values.collect();
+    all.sort_unstable();
+    all.dedup();
+    if all.iter().all(|class| parse(class).is_some()) {
+        all.sort_by(|a, b| parse(a).unwrap_or(0.0).total_cmp(&parse(b).unwrap_or(0.0)));
+    }
+    all.into_iter().map(str::to_owned).collect()
+}
+
+/// Of two classes, the one that a question is about: one that says yes, or else the rarer.
+pub(crate) fn positive(classes: &[String], counts: &[u64]) -> usize {
+    let says_yes = |class: &String| {
+        let class = class.to_lowercase();
+        ["1", "yes", "y", "true", "t", "positive", "pos"].contains(&class.as_str())
+    };
+    let rarest = || (0..classes.len()).min_by_key(|class| counts[*class]).unwrap_or(0);
+    classes.iter().position(says_yes).unwrap_or_else(rarest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Against numpy 2: `np.quantile(v, k / 8)`, `np.mean`, `np.std`.
+    #[test]
+    fn statistics_are_those_of_numpy() {
+        let found = numbers(vec![3.0, -1.0, 4.0, 1.5, 9.25, 2.0, 6.0, 5.0, 3.5, 5.0]);
+        assert_eq!(
+            found.octiles,
+            [-1.0, 1.5625, 2.25, 3.1875, 3.75, 4.625, 5.0, 5.875, 9.25]
+        );
+        assert_eq!((found.mean, found.deviation), (3.825, 2.641_140_9));
+        assert_eq!(numbers(vec![7.0]).octiles, [7.0; 9]);
+    }
+
+    #[test]
+    fn categories_are_ordered_by_count_and_rare_ones_left_out() {
+        let cells = "b a c a b c a b b c c c d d d d e e e e e".split(' ');
+        let found = categories(cells.clone().chain("a a".split(' ')));
+        assert_eq!(found.values, ["a", "c", "e"]);
+        assert_eq!(found.rare, 2);
+        assert_eq!(classes("10 9 -1 9".split(' ')), ["-1", "9", "10"]);
+        assert_eq!(classes("b 9 a".split(' ')), ["9", "a", "b"]);
+        let names = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(positive(&names("no yes"), &[1, 9]), 1);
+        assert_eq!(positive(&names("good bad"), &[9, 2]), 1);
+    }
+}

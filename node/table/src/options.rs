@@ -1,0 +1,92 @@
+//! Settings of a table. The rest is guessed.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Exceptions to what [`Table::read`](crate::Table::read) guesses.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Options {
+    /// The column to predict.
+    pub target: String,
+    /// Of two classes, the one that F1, AUC and the threshold describe; empty: guessed.
+    pub positive: String,
+    /// Kinds of columns by name, where the guess is wrong.
+    pub columns: BTreeMap<String, Kind>,
+    /// Cells that mean "missing".
+    pub missing: Vec<String>,
+    /// What to do with rows that cannot be used.
+    pub bad_rows: BadRows,
+    /// A column that names each row's part; empty: one that looks like it, or a division by row number.
+    pub split: String,
+    /// Rows with equal values in this column stay in one part.
+    pub split_by: String,
+    /// The last rows by this column, a number or an ISO date, are the test.
+    pub split_time: String,
+    /// Whether rare classes weigh more in the loss.
+    pub class_weights: ClassWeights,
+    /// The kind of model.
+    pub model: Model,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            target: String::new(),
+            positive: String::new(),
+            columns: BTreeMap::new(),
+            // As pandas, without `None` and `NULL`'s kin that occur as names.
+            missing: ["", "NA", "N/A", "NaN", "nan", "NULL", "null", "?"]
+                .map(str::to_owned)
+                .to_vec(),
+            bad_rows: BadRows::Fail,
+            split: String::new(),
+            split_by: String::new(),
+            split_time: String::new(),
+            class_weights: ClassWeights::Off,
+            model: Model::Mlp,
+        }
+    }
+}
+
+/// The models to choose from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Model {
+    /// One linear model.
+    Linear,
+    /// Several networks and a linear model, averaged as suits the validation rows.
+    Mlp,
+}
+
+/// How to read a column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// As a number.
+    Number,
+    /// As one of some values; as the target: a class.
+    Category,
+    /// Not at all.
+    Ignore,
+}
+
+/// What to do with rows that cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BadRows {
+    /// Report all of them and stop.
+    Fail,
+    /// Go on without them.
+    Skip,
+}
+
+/// Weights of classes in the loss.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ClassWeights {
+    /// All rows weigh the same.
+    Off,
+    /// All classes weigh the same; the mean weight of a row is 1.
+    Balanced,
+}

@@ -1,0 +1,399 @@
+//! A trained model with its schema: judges itself on a table's parts and predicts new rows.
+
+mod json;
+
+use crate::csv::{Rows, write_field};
+use crate::error::{Fault, Faults, TableError};
+use crate::features::Features;
+use crate::metrics::{self, Metric};
+use crate::network::{Member, Network, softmax};
+use crate::number::{grouped, short};
+use crate::schema::{Schema, Target};
+use crate::table::Table;
+use serde::{Deserialize, Serialize};
+use std::fmt::Write;
+
+/// All that a prediction needs.
+#[derive(Clone, Debug)]
+pub struct Predictor {
+    schema: Schema,
+    features: Features,
+    network: Network,
+    /// How much each member counts; they sum to 1.
+    weights: Vec<f64>,
+}
+
+/// A model's judgement on a part of a table, beside those of simpler ones.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Judged {
+    /// Rows that were predicted.
+    pub rows: u64,
+    /// The model's metrics.
+    pub metrics: Vec<Metric>,
+    /// Of always answering with the training rows' mean, or with the shares of their classes.
+    pub constant: Vec<Metric>,
+    /// Of the linear member alone, if there is one.
+    pub linear: Vec<Metric>,
+    /// Rows by actual and predicted class; empty for numbers.
+    pub confusion: Vec<Vec<usize>>,
+}
+
+impl Predictor {
+    /// A model of these members, which count as `weights` say.
+    pub fn new(schema: Schema, network: Network, weights: Vec<f64>) -> Self {
+        Self {
+            features: Features::of(&schema),
+            schema,
+            network,
+            weights,
+        }
+    }
+
+    /// Chooses how much each member counts by the validation rows: greedily adds, with repetition, the member that lowers
+    /// the loss most (Caruana et al. 2004), beginning with one of each.
+    pub fn chosen(table: &Table, network: Network) -> Self {
+        let count = network.members.len();
+        let mut predictor = Self::new(table.schema.clone(), network, vec![1.0 / count as f64; count]);
+        let rows = &table.rows.validation;
+        let answers = predictor.answers_of_members(table, rows);
+        let actual: Vec<f64> = rows.iter().map(|row| table.target(*row)).collect();
+        let mut counts = vec![1usize; count];
+        let mut best = predictor.loss(&answers, &counts, &actual);
+        for _ in 0..STEPS {
+            let tried = (0..count).map(|member| {
+                let mut more = counts.clone();
+                more[member] += 1;
+                (predictor.loss(&answers, &more, &actual), member)
+            });
+            let Some((loss, member)) =
+                tried.min_by(|a, b| a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal))
+            else {
+                break;
+            };
+            if loss.partial_cmp(&best) != Some(std::cmp::Ordering::Less) {
+                break;
+            }
+            best = loss;
+            counts[member] += 1;
+        }
+        predictor.weights = shares(&counts);
+        predictor
+    }
+
+    /// How much each member counts.
+    pub fn weights(&self) -> &[f64] {
+        &self.weights
+    }
+
+    /// The columns and the target.
+    pub fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    /// Each member's answers to some rows.
+    fn answers_of_members(&self, table: &Table, rows: &[usize]) -> Vec<Vec<Vec<f64>>> {
+        let mut inputs = Vec::new();
+        let mut answers: Vec<Vec<Vec<f64>>> = vec![Vec::new(); self.network.members.len()];
+        for row in rows {
+            inputs.clear();
+            self.features.write(table.cells(*row), &mut inputs);
+            for (member, answers) in self.network.members.iter().zip(&mut answers) {
+                answers.push(self.answer_of(member, &inputs));
+            }
+        }
+        answers
+    }
+
+    /// A member's answer: a number, or a probability for each class.
+    fn answer_of(&self, member: &Member, inputs: &[f32]) -> Vec<f64> {
+        let outputs = member.outputs(inputs);
+        match &self.schema.target {
+            Target::Number { mean, deviation, .. } => {
+                vec![f64::from(*mean) + f64::from(*deviation) * f64::from(outputs[0])]
+            }
+            Target::Class { .. } => softmax(&outputs),
+        }
+    }
+
+    /// The validation loss with these counts of members: the mean squared error, or the log loss.
+    fn loss(&self, answers: &[Vec<Vec<f64>>], counts: &[usize], actual: &[f64]) -> f64 {
+        let weights = shares(counts);
+        let losses = actual
+            .iter()
+            .enumerate()
+            .map(|(row, actual)| match &self.schema.target {
+                Target::Number { .. } => {
+                    let error = mixed(answers.iter().map(|of| of[row][0]), &weights) - actual;
+                    error * error
+                }
+                Target::Class { .. } => {
+                    let right = mixed(answers.iter().map(|of| of[row][*actual as usize]), &weights);
+                    -libm::log(right.max(1e-12))
+                }
+            });
+        losses.sum::<f64>() / actual.len() as f64
+    }
+
+    /// The answer to a row's cells: a number, or a probability for each class.
+    pub fn answer(&self, cells: &[f64]) -> Vec<f64> {
+        let mut inputs = Vec::with_capacity(self.features.width());
+        self.features.write(cells, &mut inputs);
+        let mut answer = vec![0.0; self.schema.target.outputs()];
+        for (member, weight) in self.network.members.iter().zip(&self.weights) {
+            if *weight > 0.0 {
+                let of_member = self.answer_of(member, &inputs);
+                answer
+                    .iter_mut()
+                    .zip(of_member)
+                    .for_each(|(sum, part)| *sum += weight * part);
+            }
+        }
+        answer
+    }
+
+    /// Predicts the rows of a CSV or TSV file: its columns, and behind them `TARGET_predicted` and, for classes, a
+    /// probability for each, `TARGET_CLASS`. The order of columns does not matter, and others may be there.
+    ///
+    /// # Errors
+    ///
+    /// If a column is missing, or some cells cannot be read as the schema says: all of them.
+    pub fn predict(&self, name: &str, bytes: &[u8]) -> Result<String, TableError> {
+        let (rows, faults) = Rows::read(name, bytes)?;
+        let columns = self.places(name, &rows)?;
+        let cells = self.cells(name, &rows, &columns, faults)?;
+        let (mut out, separator) = (String::new(), rows.separator);
+        let target = self.schema.target.name();
+        let mut names: Vec<String> = rows.header.clone();
+        names.push(format!("{target}_predicted"));
+        if let Target::Class { classes, .. } = &self.schema.target {
+            names.extend(classes.iter().map(|class| format!("{target}_{class}")));
+        }
+        write_row(&mut out, names.iter().map(String::as_str), separator);
+        out.push('\n');
+        for row in 0..rows.len() {
+            let fields = (0..rows.header.len()).map(|column| rows.field(row, column));
+            write_row(&mut out, fields, separator);
+            out.push(char::from(separator));
+            let answer = self.answer(&cells[row * columns.len()..(row + 1) * columns.len()]);
+            match &self.schema.target {
+                Target::Number { .. } => {
+                    let _ = write!(out, "{}", answer[0] as f32);
+                }
+                Target::Class { classes, .. } => {
+                    write_field(&mut out, &classes[metrics::likeliest(&answer)], separator);
+                    for probability in answer {
+                        let _ = write!(out, "{}{probability:.6}", char::from(separator));
+                    }
+                }
+            }
+            out.push('\n');
+        }
+        Ok(out)
+    }
+
+    /// Where the file has each input.
+    fn places(&self, name: &str, rows: &Rows) -> Result<Vec<usize>, TableError> {
+        let names = || self.schema.columns.iter().map(|column| column.name.as_str());
+        let missing: Vec<&str> = names().filter(|name| rows.column(name).is_none()).collect();
+        match missing.is_empty() {
+            true => Ok(names().filter_map(|name| rows.column(name)).collect()),
+            false => Err(TableError::Other(format!(
+                "{name} lacks columns that the model reads: {}. It has: {}",
+                missing.join(", "),
+                rows.header.join(", ")
+            ))),
+        }
+    }
+
+    /// The cells of all rows, or all that is wrong with them.
+    fn cells(
+        &self,
+        name: &str,
+        rows: &Rows,
+        columns: &[usize],
+        mut faults: Vec<Fault>,
+    ) -> Result<Vec<f64>, TableError> {
+        let mut cells = Vec::with_capacity(rows.len() * columns.len());
+        for row in 0..rows.len() {
+            for (at, column) in columns.iter().enumerate() {
+                let text = rows.cell(row, *column);
+                let cell = self.schema.cell(at, text);
+                if cell.is_none() {
+                    let text: String = text.chars().take(40).collect();
+                    faults.push(Fault {
+                        line: rows.line(row),
+                        column: Some(rows.header[*column].clone()),
+                        what: format!("{text:?} is not a number"),
+                    });
+                }
+                cells.push(cell.unwrap_or(f64::NAN));
+            }
+        }
+        faults.sort_by_key(|fault| fault.line);
+        match faults.is_empty() {
+            true => Ok(cells),
+            false => Err(TableError::Rows(Faults {
+                file: name.to_owned(),
+                rows: rows.seen,
+                list: faults,
+                remedy: "Fix them, or leave a cell empty that is not known",
+            })),
+        }
+    }
+
+    /// Judges the model on some rows of a table, beside always the same answer and the linear member alone.
+    pub fn judge(&self, table: &Table, rows: &[usize]) -> Judged {
+        let answers: Vec<Vec<f64>> = rows.iter().map(|row| self.answer(table.cells(*row))).collect();
+        let actual: Vec<f64> = rows.iter().map(|row| table.target(*row)).collect();
+        let target = &self.schema.target;
+        let same = vec![constant(target); rows.len()];
+        let linear = self
+            .network
+            .members
+            .iter()
+            .position(|member| member.layers.is_empty());
+        let linear = linear.filter(|_| self.network.members.len() > 1).map(|at| {
+            let mut weights = vec![0.0; self.weights.len()];
+            weights[at] = 1.0;
+            let alone = Self {
+                weights,
+                ..self.clone()
+            };
+            rows.iter()
+                .map(|row| alone.answer(table.cells(*row)))
+                .collect::<Vec<_>>()
+        });
+        Judged {
+            rows: rows.len() as u64,
+            metrics: judge(target, &answers, &actual),
+            constant: judge(target, &same, &actual),
+            linear: linear
+                .map(|answers| judge(target, &answers, &actual))
+                .unwrap_or_default(),
+            confusion: match target {
+                Target::Number { .. } => Vec::new(),
+                Target::Class { .. } => {
+                    let actual: Vec<usize> = actual.iter().map(|class| *class as usize).collect();
+                    metrics::confusion(&answers, &actual)
+                }
+            },
+        }
+    }
+}
+
+/// Appends fields, without the line's end.
+fn write_row<'a>(out: &mut String, fields: impl Iterator<Item = &'a str>, separator: u8) {
+    for (at, field) in fields.enumerate() {
+        if at > 0 {
+            out.push(char::from(separator));
+        }
+        write_field(out, field, separator);
+    }
+}
+
+/// Most steps of the choice of members.
+const STEPS: usize = 50;
+
+fn shares(counts: &[usize]) -> Vec<f64> {
+    let sum: usize = counts.iter().sum();
+    counts.iter().map(|count| *count as f64 / sum as f64).collect()
+}
+
+fn mixed(answers: impl Iterator<Item = f64>, weights: &[f64]) -> f64 {
+    answers.zip(weights).map(|(answer, weight)| answer * weight).sum()
+}
+
+/// What the training rows alone say: their mean, or the shares of their classes.
+fn constant(target: &Target) -> Vec<f64> {
+    match target {
+        Target::Number { mean, .. } => vec![f64::from(*mean)],
+        Target::Class { counts, .. } => {
+            let rows: u64 = counts.iter().sum();
+            counts.iter().map(|count| *count as f64 / rows as f64).collect()
+        }
+    }
+}
+
+/// The metrics that suit a target.
+pub fn judge(target: &Target, answers: &[Vec<f64>], actual: &[f64]) -> Vec<Metric> {
+    match target {
+        Target::Number { .. } => {
+            let predicted: Vec<f64> = answers.iter().map(|answer| answer[0]).collect();
+            metrics::of_numbers(&predicted, actual)
+        }
+        Target::Class {
+            classes, positive, ..
+        } if classes.len() == 2 => {
+            let probability: Vec<f64> = answers.iter().map(|answer| answer[*positive]).collect();
+            let is: Vec<bool> = actual.iter().map(|class| *class as usize == *positive).collect();
+            metrics::of_two_classes(&probability, &is)
+        }
+        Target::Class { .. } => {
+            let classes: Vec<usize> = actual.iter().map(|class| *class as usize).collect();
+            metrics::of_classes(answers, &classes)
+        }
+    }
+}
+
+impl Judged {
+    /// The judgement in lines, for people: metrics with intervals, then what simpler models reach.
+    pub fn describe(&self, part: &str, target: &Target) -> String {
+        let with_interval = |metric: &Metric| {
+            let value = format!("{} {}", metric.name, short(metric.value));
+            match metric.interval {
+                Some((low, high)) => format!("{value} ({} to {})", short(low), short(high)),
+                None => value,
+            }
+        };
+        let all: Vec<String> = self.metrics.iter().map(with_interval).collect();
+        let mut text = format!("{part} ({} rows): {}", grouped(self.rows), all.join(", "));
+        // The first metric that does not only count answers tells models apart best.
+        let telling = match target {
+            Target::Number { .. } => "rmse",
+            Target::Class { .. } => "auc",
+        };
+        let of =
+            |metrics: &[Metric], name: &str| metrics.iter().find(|m| m.name == name).map(|m| short(m.value));
+        let mut lines = Vec::new();
+        for (model, metrics) in [
+            ("always the same answer", &self.constant),
+            ("linear model", &self.linear),
+        ] {
+            let told = [telling, "accuracy"].into_iter();
+            let told = told.filter_map(|name| Some(format!("{name} {}", of(metrics, name)?)));
+            let told: Vec<String> = told.collect();
+            if !told.is_empty() {
+                lines.push(format!("{model} {}", told.join(", ")));
+            }
+        }
+        let _ = write!(text, "\nto compare: {}", lines.join("; "));
+        if let Target::Class { classes, .. } = target
+            && classes.len() <= 10
+        {
+            let width = classes
+                .iter()
+                .map(|class| class.chars().count())
+                .max()
+                .unwrap_or(0)
+                .max(5);
+            let _ = write!(
+                text,
+                "\nrows by actual class (down) and predicted class (across):\n{:>width$}",
+                ""
+            );
+            classes.iter().for_each(|class| {
+                let _ = write!(text, " {class:>width$}");
+            });
+            for (class, row) in classes.iter().zip(&self.confusion) {
+                let _ = write!(text, "\n{class:>width$}");
+                row.iter().for_each(|count| {
+                    let _ = write!(text, " {count:>width$}");
+                });
+            }
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,188 @@
+//! Predictions of new rows, and the choice of members.
+
+use super::*;
+use crate::network::Dense;
+use crate::options::Options;
+
+const FILE: &str = "size,town,sold\n";
+
+fn table() -> Table {
+    let row = |at: usize| {
+        format!(
+            "{},{},{}\n",
+            at % 50,
+            ["Bern", "Bonn"][at % 2],
+            if at % 50 >= 25 { "yes" } else { "no" }
+        )
+    };
+    let text = FILE.to_owned() + &(0..300).map(row).collect::<String>();
+    let options = Options {
+        target: "sold".into(),
+        ..Options::default()
+    };
+    Table::read("t.csv", text.as_bytes(), &options).unwrap()
+}
+
+/// A linear member that says `yes` the more, the larger the size; `way` -1 says the opposite.
+fn linear(table: &Table, way: f32) -> Member {
+    let width = Features::of(&table.schema).without_bins();
+    let mut weight = vec![0.0; 2 * width];
+    // The size is the last input without bins.
+    weight[2 * width - 1] = 8.0 * way;
+    Member {
+        inputs: width,
+        around: Dense {
+            weight,
+            bias: vec![0.0; 2],
+        },
+        layers: Vec::new(),
+    }
+}
+
+fn predictor(table: &Table) -> Predictor {
+    Predictor::new(
+        table.schema.clone(),
+        Network {
+            members: vec![linear(table, 1.0)],
+        },
+        vec![1.0],
+    )
+}
+
+#[test]
+fn columns_may_be_in_another_order_more_and_with_unseen_values() {
+    let predictor = predictor(&table());
+    let plain = predictor
+        .predict("a.csv", b"size,town\n40,Bern\n5,Bonn\n")
+        .unwrap();
+    let lines: Vec<&str> = plain.lines().collect();
+    assert_eq!(lines[0], "size,town,sold_predicted,sold_no,sold_yes");
+    assert!(
+        lines[1].starts_with("40,Bern,yes,0.") && lines[2].starts_with("5,Bonn,no,0.9"),
+        "{plain}"
+    );
+    let other = predictor
+        .predict("b.csv", b"note;town;size\r\n\"a;b\";Bern;40\r\nx;Bonn;5")
+        .unwrap();
+    let answers = |text: &str, separator: char| -> Vec<String> {
+        let last = |line: &str| {
+            line.rsplitn(4, separator)
+                .take(3)
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
+        text.lines().skip(1).flat_map(last).collect()
+    };
+    assert_eq!(answers(&other, ';'), answers(&plain, ','));
+    assert!(other.starts_with("note;town;size;sold_predicted") && other.contains("\n\"a;b\";Bern;40;yes"));
+    // A town that was never seen, and a missing size.
+    let unseen = predictor
+        .predict("c.csv", b"size,town\n40,Rome\n,Bern\n")
+        .unwrap();
+    assert_eq!(answers(&unseen, ',')[..3], answers(&plain, ',')[..3]);
+}
+
+#[test]
+fn missing_columns_and_bad_cells_are_told_all_at_once() {
+    let predictor = predictor(&table());
+    let told = predictor
+        .predict("a.csv", b"colour,place\nred,x\n")
+        .unwrap_err()
+        .to_string();
+    assert!(
+        told.contains("lacks columns that the model reads: size, town. It has: colour, place"),
+        "{told}"
+    );
+    let told = predictor
+        .predict("a.csv", b"size,town\nbig,Bern\n1\n2,Bonn\nsmall,Bern\n")
+        .unwrap_err()
+        .to_string();
+    for part in [
+        "3 of 4 rows",
+        "line 2, column size: \"big\"",
+        "line 3: 1 field",
+        "line 5, column size: \"small\"",
+    ] {
+        assert!(told.contains(part), "{told}");
+    }
+}
+
+#[test]
+fn members_that_help_on_validation_rows_count_more() {
+    let table = table();
+    let members = vec![linear(&table, -1.0), linear(&table, 1.0)];
+    let chosen = Predictor::chosen(&table, Network { members });
+    assert!(chosen.weights()[1] > 0.95, "{:?}", chosen.weights());
+    let sum: f64 = chosen.weights().iter().sum();
+    assert!((sum - 1.0).abs() < 1e-12);
+    let judged = chosen.judge(&table, &table.rows.test);
+    assert!(judged.rows == 30 && judged.metrics[0].value > 0.9);
+    assert_eq!(judged.constant[3].value, 0.5);
+    let told = judged.describe("test", &table.schema.target);
+    assert!(told.starts_with("test (30 rows): accuracy "), "{told}");
+    assert!(
+        told.contains("always the same answer auc 0.5000, accuracy 0.5"),
+        "{told}"
+    );
+    let card = crate::card("t.csv", &table.schema, &judged);
+    assert!(
+        card.starts_with(
+            "---\nlibrary_name: annulus\ntags:\n- tabular-classification\n---\n# sold from t.csv"
+        ),
+        "{card}"
+    );
+    assert!(
+        card.contains("| size | a number, 0 to 49.00 | 0 |\n| town | one of 2 categories | 0 |"),
+        "{card}"
+    );
+    assert!(
+        card.contains("| accuracy | ") && card.contains("predicts the column `sold`: one of no, yes."),
+        "{card}"
+    );
+}
+
+#[test]
+fn rows_as_json_get_the_same_answers_and_errors_name_the_column() {
+    use serde_json::json;
+    let predictor = predictor(&table());
+    let plain = predictor
+        .predict("a.csv", b"size,town\n40,Bern\n,Bonn\n")
+        .unwrap();
+    let rows = json!([{"size": 40, "town": "Bern"}, {"town": "Bonn", "size": null, "sold": "?"}]);
+    let answer = predictor.answer_json(&rows).unwrap();
+    for (line, answer) in plain
+        .lines()
+        .skip(1)
+        .zip(answer["predictions"].as_array().unwrap())
+    {
+        let (class, p) = (answer["sold"].as_str().unwrap(), &answer["probabilities"]);
+        let text = format!(
+            ",{class},{:.6},{:.6}",
+            p["no"].as_f64().unwrap(),
+            p["yes"].as_f64().unwrap()
+        );
+        assert!(line.ends_with(&text), "{line} {text}");
+    }
+    let one = predictor.answer_json(&rows[0]).unwrap();
+    assert_eq!(one["predictions"][0], answer["predictions"][0]);
+    for (row, told) in [
+        (
+            json!({"size": 40, "twon": "Bern"}),
+            "row 0: there is no column \"twon\"; the model reads size, town",
+        ),
+        (json!({"size": 40}), "the column \"town\" is missing"),
+        (
+            json!({"size": "big", "town": "Bern"}),
+            "column size: \"big\" is not a number",
+        ),
+        (
+            json!([{"size": 1, "town": "Bern"}, 7]),
+            "row 1: it must be an object",
+        ),
+    ] {
+        let found = predictor.answer_json(&row).unwrap_err().to_string();
+        assert!(found.contains(told), "{found}");
+    }
+    let inputs = predictor.inputs_json();
+    assert_eq!(inputs["inputs"][1]["values"].as_array().unwrap().len(), 2);
+}

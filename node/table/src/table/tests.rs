@@ -1,0 +1,251 @@
+//! Tables as a whole: guesses, faults, splits, schemas.
+
+use super::*;
+
+fn options(target: &str) -> Options {
+    Options {
+        target: target.into(),
+        ..Options::default()
+    }
+}
+
+fn csv(rows: usize) -> String {
+    let mut text = String::from("id,size,town,note,price\n");
+    for at in 0..rows {
+        let town = ["Bern", "Bonn", "Basel"][at * 7 % 3];
+        let size = 40 + at * 37 % 60;
+        text += &format!("{at},{size}.5,{town},text {at},{}\n", size * 3 + at % 5 * 10);
+    }
+    text
+}
+
+#[test]
+fn everything_is_guessed_and_told() {
+    let text = csv(100).replace("\n2,54.5,", "\n2,,");
+    let table = Table::read("houses.csv", text.as_bytes(), &options("price")).unwrap();
+    assert_eq!(
+        table.describe(),
+        "houses.csv: 100 rows, 5 columns; predicting price (a number: squared error)\n  number    size (1 missing)\n  \
+         category  town (3)\n  ignored   id (a different value in every row), note (100 different texts)\nsplit by row: 80 \
+         train, 10 validation, 10 test"
+    );
+    assert_eq!(table.len(), 100);
+    assert_eq!(table.target(0), 120.0);
+    let class = Table::read("houses.csv", text.as_bytes(), &options("town")).unwrap();
+    assert!(class.describe().contains("predicting town (3 classes)"));
+}
+
+#[test]
+fn all_faults_are_told_at_once_and_skipping_counts_exactly_the_rest() {
+    let mut lines: Vec<String> = csv(60).lines().map(str::to_owned).collect();
+    lines[10] = "9,45.5,Bern,text".into();
+    lines[20] = lines[20].replace(".5,", " m2,");
+    lines[30] = "29,45.5,Bern,text 29,".into();
+    let text = lines.join("\r\n");
+    let told = Table::read("houses.csv", text.as_bytes(), &options("price"))
+        .unwrap_err()
+        .to_string();
+    let size = &lines[20].split(',').nth(1).unwrap();
+    assert_eq!(
+        told,
+        format!(
+            "houses.csv: 3 of 60 rows cannot be used:\n  line 11: 4 fields where the header has 5\n  line 21, column size: \
+             \"{size}\" is not a number (58 other values are)\n  line 31: the target price is empty\nFix them, or continue \
+             without them: bad_rows=skip"
+        )
+    );
+    let skip = Options {
+        bad_rows: BadRows::Skip,
+        ..options("price")
+    };
+    let table = Table::read("houses.csv", text.as_bytes(), &skip).unwrap();
+    assert_eq!((table.len(), table.skipped.len()), (57, 3));
+    assert!(
+        table.describe().ends_with(
+            "skipped 3 rows:\n  line 11: 4 fields where the header has 5\n  line 21, column \
+         size: \"77 m2\" is not a number (58 other values are)\n  line 31: the target price is empty"
+                .replace("77 m2", size)
+                .as_str()
+        )
+    );
+    // As if they had never been there.
+    let good: Vec<&str> = text
+        .split("\r\n")
+        .enumerate()
+        .filter(|(at, _)| ![10, 20, 30].contains(at))
+        .map(|(_, l)| l)
+        .collect();
+    let without = Table::read("houses.csv", good.join("\n").as_bytes(), &options("price")).unwrap();
+    assert_eq!(
+        (&without.schema.columns, &without.rows),
+        (&table.schema.columns, &table.rows)
+    );
+    assert_eq!(without.schema.target, table.schema.target);
+    assert_eq!(identity(&without), identity(&table));
+}
+
+fn identity(table: &Table) -> Vec<u8> {
+    let mut all = Vec::new();
+    table.identity(|bytes| all.extend_from_slice(bytes));
+    all
+}
+
+#[test]
+fn many_faults_are_counted_and_not_all_listed() {
+    let text = csv(90).replace("Bern,text", "Bern");
+    let told = Table::read("t.csv", text.as_bytes(), &options("price"))
+        .unwrap_err()
+        .to_string();
+    let faults = told.lines().filter(|line| line.starts_with("  line ")).count();
+    assert!(
+        faults == 20 && told.contains("\n  and 10 more faults\n"),
+        "{told}"
+    );
+}
+
+#[test]
+fn the_schema_is_the_same_text_after_a_round_trip_and_sees_training_rows_only() {
+    let table = Table::read("t.csv", csv(200).as_bytes(), &options("price")).unwrap();
+    let text = serde_json::to_string(&table.schema).unwrap();
+    let back: Schema = serde_json::from_str(&text).unwrap();
+    assert_eq!(back, table.schema);
+    assert_eq!(serde_json::to_string(&back).unwrap(), text);
+    // Other test rows leave it as it is; other training rows do not.
+    let changed = |row: usize| {
+        let mut lines: Vec<String> = csv(200).lines().map(str::to_owned).collect();
+        lines[row + 1] = format!("{row},5000,Bern,text {row},9999");
+        Table::read("t.csv", lines.join("\n").as_bytes(), &options("price"))
+            .unwrap()
+            .schema
+    };
+    assert_eq!(changed(table.rows.test[0]), table.schema);
+    assert_ne!(changed(table.rows.train[0]), table.schema);
+}
+
+#[test]
+fn a_split_column_is_found_and_groups_and_time_are_kept() {
+    let with = |of: &dyn Fn(usize) -> String| {
+        let mut lines: Vec<String> = csv(100).lines().map(str::to_owned).collect();
+        lines.iter_mut().enumerate().for_each(|(at, line)| {
+            *line += &match at {
+                0 => ",extra".to_owned(),
+                row => format!(",{}", of(row - 1)),
+            };
+        });
+        lines.join("\n")
+    };
+    let text = with(&|row| {
+        if row % 4 == 0 {
+            "test".into()
+        } else {
+            "train".into()
+        }
+    });
+    let table = Table::read("t.csv", text.as_bytes(), &options("price")).unwrap();
+    assert_eq!(table.rows.test, (0..100).step_by(4).collect::<Vec<_>>());
+    assert_eq!((table.rows.train.len(), table.rows.validation.len()), (67, 8));
+    assert!(table.schema.ignored.iter().any(|column| column.name == "extra"));
+
+    let text = with(&|row| format!("customer {}", row % 20));
+    let by = Options {
+        split_by: "extra".into(),
+        ..options("price")
+    };
+    let table = Table::read("t.csv", text.as_bytes(), &by).unwrap();
+    let groups = |rows: &[usize]| rows.iter().map(|row| row % 20).collect::<HashSet<_>>();
+    assert_eq!((table.rows.test.len(), table.rows.validation.len()), (10, 10));
+    assert!(groups(&table.rows.test).is_disjoint(&groups(&table.rows.train)));
+
+    let text = with(&|row| format!("2026-01-{:02}", 1 + row * 7 % 28));
+    let by = Options {
+        split_time: "extra".into(),
+        ..options("price")
+    };
+    let table = Table::read("t.csv", text.as_bytes(), &by).unwrap();
+    let days = |rows: &[usize]| rows.iter().map(|row| row * 7 % 28).collect::<Vec<_>>();
+    assert!(days(&table.rows.train).iter().max() <= days(&table.rows.test).iter().min());
+}
+
+#[test]
+fn options_that_do_not_fit_are_refused_with_advice() {
+    let kinds = |name: &str, kind| Options {
+        columns: [(name.to_owned(), kind)].into(),
+        ..options("price")
+    };
+    for (options, told) in [
+        (
+            options(""),
+            "needs a column to predict: target=NAME. Its columns: id, size, town, note, price",
+        ),
+        (options("cost"), "has no column \"cost\" (target)"),
+        (
+            kinds("colour", Kind::Number),
+            "has no column \"colour\" (columns.colour)",
+        ),
+        (options("note"), "columns.note=number"),
+        (
+            Options {
+                split: "a".into(),
+                split_by: "b".into(),
+                ..options("price")
+            },
+            "in one way only",
+        ),
+        (
+            Options {
+                positive: "Rome".into(),
+                ..options("town")
+            },
+            "choose one of Basel, Bern, Bonn",
+        ),
+    ] {
+        let text = csv(1200);
+        let found = Table::read("t.csv", text.as_bytes(), &options)
+            .unwrap_err()
+            .to_string();
+        assert!(found.contains(told), "{found}");
+    }
+    let few = Table::read("t.csv", csv(9).as_bytes(), &options("price"))
+        .unwrap_err()
+        .to_string();
+    assert!(few.contains("has 9 usable rows"), "{few}");
+    let asked = Table::read("t.csv", csv(60).as_bytes(), &kinds("id", Kind::Number)).unwrap();
+    assert!(asked.schema.columns.iter().any(|column| column.name == "id"));
+}
+
+#[test]
+fn balanced_weights_count_all_classes_the_same_and_rows_one_on_average() {
+    let target = Target::Class {
+        name: "t".into(),
+        classes: vec!["a".into(), "b".into()],
+        counts: vec![90, 10],
+        positive: 1,
+    };
+    let weights = target.balanced();
+    assert!((90.0 * weights[0] - 10.0 * weights[1]).abs() < 1e-4);
+    assert!((90.0 * weights[0] + 10.0 * weights[1] - 100.0).abs() < 1e-4);
+}
+
+#[test]
+fn a_column_that_tells_the_answer_alone_is_pointed_out() {
+    let mut text = String::from("age,code,cancelled,left\n");
+    for at in 0..100 {
+        let left = at % 3 == 0;
+        let code = if left { ["a", "c"][at % 2] } else { "b" };
+        let cancelled = if left { 300 + at } else { 0 };
+        text += &format!(
+            "{},{code},{cancelled},{}\n",
+            at * 7 % 30,
+            if left { "yes" } else { "no" }
+        );
+    }
+    let table = Table::read("t.csv", text.as_bytes(), &options("left")).unwrap();
+    assert_eq!(table.leaks(), ["code", "cancelled"]);
+    assert!(
+        table
+            .describe()
+            .contains("warning: the answer can be told from code, cancelled alone")
+    );
+    let other = Table::read("t.csv", text.replace("300", "0").as_bytes(), &options("code")).unwrap();
+    assert!(other.leaks().is_empty(), "three classes");
+}

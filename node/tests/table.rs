@@ -1,0 +1,251 @@
+//! A table from file to predictions: real processes, each as if on a machine of its own.
+
+mod common;
+
+use common::*;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Stdio};
+
+/// A table with a number, a category and a class that follows from both, but for every ninth row.
+fn table(rows: usize) -> String {
+    let mut text = String::from("age,town,bought\n");
+    for at in 0..rows {
+        let (age, town) = (18 + at * 37 % 60, ["Bern", "Bonn", "Basel"][at * 7 % 3]);
+        let bought = (age > 45) != (town == "Bonn") && at % 9 != 0;
+        text += &format!("{age},{town},{}\n", if bought { "yes" } else { "no" });
+    }
+    text
+}
+
+const NEW: &str = "note,town,age\n\"a, b\",Bern,70\n,Bonn,20\nx,Rome,30\ny,Basel,\n";
+
+fn predicted(model: &str, rows: &str) -> String {
+    let output = run(&["predict", model, rows]);
+    assert!(output.status.success(), "{}", told(&output));
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+#[test]
+fn all_peers_and_the_file_predict_the_same_bytes_though_one_was_killed() {
+    let _alone = alone();
+    let folder = Folder::new("table");
+    let (data, new) = (folder.join("sales.csv"), folder.join("new.csv"));
+    std::fs::write(&data, table(400)).expect("writable");
+    std::fs::write(&new, NEW).expect("writable");
+    let args = [
+        "train",
+        "--device",
+        "cpu",
+        "--data",
+        &data,
+        "--sample-at-least",
+        "4",
+    ];
+    let args = [&args[..], &["target=bought", "rounds=250", "min_peers=2"]].concat();
+    let mut founder = Node::start("founder", folder.join("founder"), &args);
+    let ticket = founder.ticket();
+    let mut second = join(&folder, "second", &ticket);
+    let mut third = join(&folder, "third", &ticket);
+    founder.members(3);
+    founder.rounds(5);
+    third.kill();
+    founder.members(2);
+    founder.rounds(5);
+    for node in [&mut founder, &mut second] {
+        assert!(node.end().success(), "{}", node.errors());
+    }
+    assert!(assert_equal(&[&founder, &second]) > 10);
+    let described = founder
+        .log()
+        .into_iter()
+        .find(|seen| seen.is("data"))
+        .expect("a description");
+    let described = described.event["description"].as_str().expect("text").to_owned();
+    assert!(
+        described.starts_with("sales.csv: 400 rows, 3 columns; predicting bought (no or yes; positive: yes)")
+    );
+
+    // The founder has the data in its place, the other in its cache, the file needs none.
+    let exported = folder.join("alone.safetensors");
+    assert!(run(&["export", &second.dir, &exported]).status.success());
+    let expected = predicted(&founder.dir, &new);
+    println!("{expected}");
+    let own = format!("{}/model.safetensors", founder.dir);
+    std::fs::remove_file(&data).expect("there");
+    for model in [&second.dir, &exported, &own] {
+        assert_eq!(predicted(model, &new), expected, "{model}");
+    }
+    let lines: Vec<&str> = expected.lines().collect();
+    assert_eq!(lines[0], "note,town,age,bought_predicted,bought_no,bought_yes");
+    assert!(lines[1].starts_with("\"a, b\",Bern,70,yes,0."), "{expected}");
+    assert_eq!(lines.len(), 5);
+}
+
+#[test]
+fn a_person_gets_the_guess_and_then_the_test() {
+    let folder = Folder::new("table-text");
+    let (data, out) = (folder.join("sales.csv"), folder.join("run"));
+    std::fs::write(&data, table(300)).expect("writable");
+    let args = [
+        "train",
+        "--device",
+        "cpu",
+        "--data",
+        &data,
+        "--out",
+        &out,
+        "--listen",
+        "127.0.0.1:0",
+    ];
+    let output = run(&[&args[..], &["--no-announce", "target=bought", "rounds=60"]].concat());
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    println!("{text}");
+    assert!(output.status.success(), "{}", told(&output));
+    for part in [
+        "sales.csv: 300 rows, 3 columns; predicting bought",
+        "  number    age",
+        "  category  town (3)",
+        "split by row: 240 train, 30 validation, 30 test",
+        "test (30 rows): accuracy 0.",
+        "to compare: always the same answer auc 0.5000",
+        "rows by actual class (down) and predicted class (across):",
+        "next: annulus predict",
+    ] {
+        assert!(text.contains(part), "{part}");
+    }
+    assert!(Path::new(&out).join("model.safetensors").exists());
+}
+
+#[test]
+fn bad_rows_are_told_all_at_once_and_a_dry_run_names_the_task() {
+    let folder = Folder::new("table-bad");
+    let data = folder.join("sales.tsv");
+    let text = table(60)
+        .replace(',', "\t")
+        .replace("\n18\t", "\nyoung\t")
+        .replace("Basel\tno", "Basel\t");
+    std::fs::write(&data, &text).expect("writable");
+    let args = [
+        "train",
+        "--device",
+        "cpu",
+        "--data",
+        &data,
+        "--dry-run",
+        "target=bought",
+    ];
+    let output = run(&args);
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success());
+    assert!(
+        errors.contains("\"young\" is not a number") && errors.contains("the target bought is empty"),
+        "{errors}"
+    );
+    let output = run(&[&args[..], &["bad_rows=skip", "columns.town=ignore"]].concat());
+    assert!(output.status.success(), "{}", told(&output));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("table"));
+}
+
+/// One request on a connection of its own: status and body.
+fn ask(address: &str, what: &str, kind: &str, body: &[u8]) -> (u16, String) {
+    let mut stream = TcpStream::connect(address).expect("somebody listens");
+    let length = body.len();
+    let head = format!(
+        "{what} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).expect("it reads");
+    // It may close before it has read a body that is too long.
+    let _ = stream.write_all(body);
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok());
+    let body = answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned());
+    (status.unwrap_or(0), body.unwrap_or_default())
+}
+
+/// Ends with the test.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_thousand_requests_at_once_get_what_predict_says() {
+    let _alone = alone();
+    let folder = Folder::new("table-serve");
+    let (data, new, out) = (
+        folder.join("sales.csv"),
+        folder.join("new.csv"),
+        folder.join("run"),
+    );
+    std::fs::write(&data, table(300)).expect("writable");
+    std::fs::write(&new, NEW).expect("writable");
+    let args = [
+        "train",
+        "--device",
+        "cpu",
+        "--data",
+        &data,
+        "--out",
+        &out,
+        "--listen",
+        "127.0.0.1:0",
+    ];
+    let trained = run(&[&args[..], &["--no-announce", "target=bought", "rounds=200"]].concat());
+    assert!(trained.status.success(), "{}", told(&trained));
+    let model = format!("{out}/model.safetensors");
+    let mut command = annulus();
+    command
+        .args(["serve", &model, "--listen", "127.0.0.1:0"])
+        .stdout(Stdio::piped());
+    let mut server = Server(command.spawn().expect("the binary runs"));
+    let mut line = String::new();
+    let told = server.0.stdout.take().expect("piped");
+    BufReader::new(told).read_line(&mut line).expect("a line");
+    let address = line
+        .trim()
+        .strip_prefix("answering at http://")
+        .expect("an address")
+        .to_owned();
+
+    let expected = predicted(&model, &new);
+    let post = "POST /v1/predict";
+    assert_eq!(
+        ask(&address, post, "text/csv", NEW.as_bytes()),
+        (200, expected.clone())
+    );
+    let row = br#"{"note": "x", "town": "Bern", "age": 70}"#;
+    let (status, told) = ask(&address, post, "application/json", row);
+    assert!(
+        status == 400 && told.contains("there is no column \\\"note\\\""),
+        "{told}"
+    );
+    let row = br#"{"town": "Bern", "age": 70}"#;
+    let (_, first) = ask(&address, post, "application/json", row);
+    assert!(first.starts_with(r#"{"predictions":[{"bought":"yes""#), "{first}");
+    std::thread::scope(|scope| {
+        for _ in 0..16 {
+            scope.spawn(|| {
+                for _ in 0..63 {
+                    assert_eq!(ask(&address, post, "application/json", row), (200, first.clone()));
+                }
+            });
+        }
+    });
+    assert_eq!(ask(&address, post, "application/json", b"{\"town\": ").0, 400);
+    assert_eq!(
+        ask(&address, post, "application/json", &vec![b' '; 100 << 20]).0,
+        413
+    );
+    let (status, schema) = ask(&address, "GET /v1/schema", "", b"");
+    assert!(status == 200 && schema.contains(r#""name":"age""#), "{schema}");
+    assert!(ask(&address, "GET /", "", b"").1.contains("<form>"));
+    assert_eq!(ask(&address, "GET /health", "", b"").0, 200);
+}
