@@ -399,7 +399,7 @@ impl Default for Every {
 }
 
 impl Every {
-    /// Every so many rounds, and after ten minutes at the latest. The ten minutes are a guess at how much work a user is
+    /// Every N rounds, and after ten minutes at the latest. The ten minutes are a guess at how much work a user is
     /// willing to lose.
     pub fn rounds(rounds: u64) -> Self {
         let time = (rounds > 0).then_some(Duration::from_secs(600));

@@ -82,7 +82,7 @@ impl Peer {
         panic!("no {what} in time");
     }
 
-    /// Waits for so many rounds of two members.
+    /// Waits for this number of rounds of two members.
     fn rounds_of_two(&mut self, count: usize) {
         for _ in 0..count {
             self.wait("a round of two", |event| {

@@ -3,7 +3,7 @@
 //! It needs neither Burn nor a GPU, so it builds and tests in minutes:
 //!
 //! ```text
-//! cargo test --release -p annulus-net
+//! cargo test -p annulus-net
 //! ```
 //!
 //! Read [`net`] first: links, the handshake, tickets. Then [`data`]: a run's files, and how they are served, fetched and
