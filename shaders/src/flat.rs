@@ -176,17 +176,7 @@ impl FlatVector {
         let place = self.layout.places[index];
         let shape = Shape::from(shape);
         assert_eq!(shape.num_elements(), place.len, "elements of tensor {index}");
-        let bytes = |elements: usize| (elements * size_of::<f32>()) as u64;
-        let whole = self.buffer.handle.clone();
-        let behind = whole.size_in_used() - bytes(place.offset + place.len);
-        let handle = whole.offset_start(bytes(place.offset)).offset_end(behind);
-        let CubeTensor {
-            client,
-            device,
-            dtype,
-            ..
-        } = self.buffer.clone();
-        CubeTensor::new_contiguous(client, device, shape, handle, dtype)
+        launch::part(&self.buffer, place.offset, shape)
     }
 
     /// One of which nothing is known yet, where another one is.

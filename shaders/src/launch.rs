@@ -152,6 +152,17 @@ pub fn reshaped(tensor: CubeTensor, shape: Shape) -> CubeTensor {
     CubeTensor::new_contiguous(client, device, shape, handle, dtype)
 }
 
+/// Some of a tensor's numbers, from `start` on, as a tensor of their own: no copy.
+pub fn part(whole: &CubeTensor, start: usize, shape: impl Into<Shape>) -> CubeTensor {
+    let shape = shape.into();
+    let bytes = |numbers: usize| (numbers * size_of::<f32>()) as u64;
+    let handle = whole.handle.clone();
+    let behind = handle.size_in_used() - bytes(start + shape.num_elements());
+    let handle = handle.offset_start(bytes(start)).offset_end(behind);
+    let (client, device) = (whole.client.clone(), whole.device.clone());
+    CubeTensor::new_contiguous(client, device, shape, handle, whole.dtype)
+}
+
 /// The kind of adapter, which decides which kernel is fast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Adapter {

@@ -5,7 +5,10 @@
 
 use crate::kernel::{DROPOUT, KERNELS, Kernel, PACK, PACK_ANY, ROTARY};
 use crate::launch::Adapter;
-use crate::ops::{activation, attention, cross_entropy, embedding, gemm, norm, softmax};
+use crate::ops::attention::Form;
+use crate::ops::{
+    activation, attention, cross_entropy, embedding, gated, gemm, norm, rotary_halves, softmax,
+};
 use crate::optim;
 
 /// A layer or an operation, as far as it decides which kernels there are to launch.
@@ -17,6 +20,13 @@ pub enum Layer {
     Attention {
         /// Numbers in a query of one head.
         head_dim: usize,
+    },
+    /// [`attention`](attention::attention()) of separate tensors.
+    SeparateAttention {
+        /// Numbers in a query of one head.
+        head_dim: usize,
+        /// Whether there is a mask, or dropout.
+        masked: bool,
     },
     /// [`Embedding`](crate::nn::Embedding).
     Embedding {
@@ -35,6 +45,8 @@ pub enum Layer {
     },
     /// [`activation`](activation::activation) on its own.
     Activation,
+    /// [`gated`](gated::gated).
+    Gated,
     /// [`softmax`](softmax::softmax).
     Softmax {
         /// Numbers in a row.
@@ -42,6 +54,11 @@ pub enum Layer {
     },
     /// [`rotary`](crate::ops::rotary::rotary).
     Rotary,
+    /// [`rope_halves`](rotary_halves::rope_halves).
+    RotaryHalves {
+        /// Numbers in a row.
+        head_dim: usize,
+    },
     /// [`dropout`](crate::ops::dropout::dropout).
     Dropout,
     /// An optimizer whose steps the device takes itself: [`LocalOptimizer`](crate::optim::LocalOptimizer).
@@ -54,11 +71,16 @@ impl Layer {
         let mut all = vec![
             Self::Linear,
             Self::Activation,
+            Self::Gated,
             Self::Rotary,
             Self::Dropout,
             Self::LocalSteps,
         ];
         all.extend([16, 32, 64].map(|head_dim| Self::Attention { head_dim }));
+        for head_dim in [32, 64] {
+            all.extend([false, true].map(|masked| Self::SeparateAttention { head_dim, masked }));
+        }
+        all.extend([4, 8].map(|head_dim| Self::RotaryHalves { head_dim }));
         for width in [1, 4] {
             all.extend([
                 Self::Embedding { width },
@@ -73,13 +95,19 @@ impl Layer {
     fn kernels(self, adapter: Adapter) -> Vec<&'static Kernel> {
         match self {
             Self::Linear => gemm::kernels(adapter),
-            Self::Attention { head_dim } => attention::kernels(adapter, head_dim),
+            Self::Attention { head_dim } => attention::kernels(adapter, Form::Packed, head_dim),
+            Self::SeparateAttention { head_dim, masked } => {
+                let form = if masked { Form::Masked } else { Form::Separate };
+                attention::kernels(adapter, form, head_dim)
+            }
             Self::Embedding { width } => embedding::kernels(width),
             Self::Norm { width } => norm::kernels(width),
             Self::CrossEntropy { classes } => cross_entropy::kernels(classes),
             Self::Activation => activation::kernels(),
+            Self::Gated => gated::kernels(),
             Self::Softmax { width } => softmax::kernels(width),
             Self::Rotary => vec![&ROTARY],
+            Self::RotaryHalves { head_dim } => rotary_halves::kernels(head_dim),
             Self::Dropout => vec![&DROPOUT],
             Self::LocalSteps => optim::kernels(),
         }

@@ -1,4 +1,5 @@
-// out = f(x), f one of ReLU max(x, 0), GELU x (1 + erf(x / sqrt(2))) / 2, SiLU x / (1 + exp(-x))
+// out = f(x), f one of ReLU max(x, 0), GELU x (1 + erf(x / sqrt(2))) / 2, SiLU x / (1 + exp(-x)), GELU by tanh
+// x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2
 //
 // x, out [count], counted in Elem.
 // Grid: a workgroup per 64 elements, counted row after row of the grid.
@@ -8,7 +9,6 @@
 // the matrix products have it.
 
 //#include "elem"
-//#include "erf"
 //#include "activation_kinds"
 
 @group(0) @binding(0) var<storage, read> x: array<Elem>;
@@ -25,12 +25,5 @@ fn main(
     if at >= params.count {
         return;
     }
-    let v = x[at];
-    if params.kind == RELU {
-        out[at] = max(v, Elem(0.0));
-    } else if params.kind == GELU {
-        out[at] = 0.5 * v * (1.0 + erf(v * 0.70710678));
-    } else {
-        out[at] = v / (1.0 + exp(-v));
-    }
+    out[at] = activated(x[at]);
 }

@@ -1,4 +1,4 @@
-// to_x = gradient * f'(x), f one of ReLU, GELU, SiLU as in activation; the ReLU's slope at 0 is 0
+// to_x = gradient * f'(x), f as in activation; the ReLU's slope at 0 is 0
 //
 // x, gradient, to_x [count], counted in Elem.
 // Grid: a workgroup per 64 elements, counted row after row of the grid.
@@ -7,7 +7,6 @@
 // How it got fast: as activation.
 
 //#include "elem"
-//#include "erf"
 //#include "activation_kinds"
 
 @group(0) @binding(0) var<storage, read> x: array<Elem>;
@@ -25,13 +24,5 @@ fn main(
     if at >= params.count {
         return;
     }
-    let v = x[at];
-    var slope = select(Elem(0.0), Elem(1.0), v > Elem(0.0));
-    if params.kind == GELU {
-        slope = 0.5 * (1.0 + erf(v * 0.70710678)) + v * 0.39894228 * exp(-0.5 * v * v);
-    } else if params.kind != RELU {
-        let s = 1.0 / (1.0 + exp(-v));
-        slope = s * (1.0 + v * (1.0 - s));
-    }
-    to_x[at] = gradient[at] * slope;
+    to_x[at] = gradient[at] * slope_of(x[at]);
 }

@@ -29,16 +29,16 @@ fn main(
     let pair = unit % params.pairs;
     let chunk = unit / params.pairs % params.chunks;
     let block = unit / (params.pairs * params.chunks);
-    let blocks = (params.tokens + 3u) / 4u;
+    let blocks = (params.queries + 3u) / 4u;
     if block >= blocks {
         return;
     }
-    let last = vec4(params.tokens - 1u);
+    let last = vec4(params.queries - 1u);
     let inner = params.heads * params.width;
     let batch = pair / params.heads;
     let head = pair % params.heads * params.width;
-    let q_at = batch * params.tokens * 3u * inner + head;
-    let out_at = batch * params.tokens * inner + head;
+    let q_at = batch * params.queries * 3u * inner + head;
+    let out_at = batch * params.queries * inner + head;
     // The columns of this chunk: the first one, and how many there are.
     let first = QUADS * chunk;
     let count = min(QUADS, params.width - first);
@@ -51,7 +51,7 @@ fn main(
     let v = within(block_of_qkv(v_rows, columns), first);
     var d_k = Block();
     var d_v = Block();
-    for (var row = select(0u, key, params.causal != 0u); row <= last.x; row += 4u) {
+    for (var row = select(0u, key, is_causal()); row <= last.x; row += 4u) {
         let rows = vec4(row, row + 1u, row + 2u, row + 3u);
         let near = min(rows, last);
         let q_rows = q_at + 3u * inner * near;
@@ -66,11 +66,11 @@ fn main(
             d_p += transpose(quad_of_d_out(out_rows + column)) * quad_of_qkv(v_rows + column);
         }
         s *= params.scale;
-        let at = pair * params.tokens + near;
+        let at = pair * params.queries + near;
         let level = vec4(lse[at.x], lse[at.y], lse[at.z], lse[at.w]);
         let share = vec4(delta[at.x], delta[at.y], delta[at.z], delta[at.w]);
         // The first key that each row does not see.
-        let end = select(vec4(params.tokens), rows + 1u, params.causal != 0u);
+        let end = select(vec4(params.queries), rows + 1u, is_causal());
         let seen = select(vec4(0u), end, rows <= last);
         let p = mat4x4<f32>(
             select(vec4(0.0), exp(s[0] - level), seen > vec4(keys.x)),

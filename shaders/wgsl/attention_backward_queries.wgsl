@@ -31,16 +31,16 @@ fn main(
     let pair = unit % params.pairs;
     let chunk = unit / params.pairs % params.chunks;
     let block = unit / (params.pairs * params.chunks);
-    let blocks = (params.tokens + 3u) / 4u;
+    let blocks = (params.queries + 3u) / 4u;
     if block >= blocks {
         return;
     }
-    let last = vec4(params.tokens - 1u);
+    let last = vec4(params.queries - 1u);
     let inner = params.heads * params.width;
     let batch = pair / params.heads;
     let head = pair % params.heads * params.width;
-    let q_at = batch * params.tokens * 3u * inner + head;
-    let out_at = batch * params.tokens * inner + head;
+    let q_at = batch * params.queries * 3u * inner + head;
+    let out_at = batch * params.queries * inner + head;
     // The columns of this chunk: the first one, and how many there are.
     let first = QUADS * chunk;
     let count = min(QUADS, params.width - first);
@@ -51,14 +51,14 @@ fn main(
     let q_rows = q_at + 3u * inner * near;
     let out_rows = out_at + inner * near;
     // The last key that each row sees.
-    let limit = select(last, near, params.causal != 0u);
+    let limit = select(last, near, is_causal());
     let q = within(block_of_qkv(q_rows, columns), first);
     let d_o = within(block_of_d_out(out_rows, columns), first);
     var share = vec4(0.0);
     for (var i = 0u; i < params.width; i++) {
         share += row_sums(quad_of_d_out(out_rows + i), quad_of_out(out_rows + i));
     }
-    let at = pair * params.tokens + near;
+    let at = pair * params.queries + near;
     let level = vec4(lse[at.x], lse[at.y], lse[at.z], lse[at.w]);
     var d_q = Block();
     for (var key = 0u; key <= limit.w; key += 4u) {
@@ -89,7 +89,7 @@ fn main(
     store(q_rows, rows, first, d_q);
     for (var r = 0u; r < 4u; r++) {
         if row + r <= last.x && chunk == 0u {
-            delta[pair * params.tokens + row + r] = share[r];
+            delta[pair * params.queries + row + r] = share[r];
         }
     }
 }

@@ -1,11 +1,11 @@
 // The slopes of attention_forward_tiled: from those of out to those of q, k and v (Dao, 2023)
 //
-// qkv and d_qkv [batch, tokens, 3, heads, d], out and d_out [batch, tokens, heads, d], lse [batch,
-// heads, tokens]; d = 4 width. With p = exp(scale q kᵀ - lse): d_v = pᵀ d_out; with
-// d_s = p (d_out vᵀ - rowsum(d_out out)): d_q = scale d_s k, d_k = scale d_sᵀ q. Nothing of size
-// tokens x tokens is stored.
-// Grid: three kinds of workgroups, as many of each. One of the first kind makes 32 rows of d_q and walks over keys; one
-// of the others makes 32 rows of d_k or of d_v and walks over queries; 64 of d's columns each. An invocation makes
+// q, k, v, out, lse and mask as in attention_forward_tiled; d_out as out; d_qkv holds d_q, d_k and d_v where the parameters
+// say, with steps of their own. With p = exp(scale q kᵀ + mask - lse): d_v = D(p)ᵀ d_out; with
+// d_s = p (D(d_out vᵀ) - rowsum(d_out out)): d_q = scale d_s k, d_k = scale d_sᵀ q. Heads that share keys and values are
+// added up. Nothing of size queries x keys is stored.
+// Grid: three kinds of workgroups: params.each that make 32 rows of d_q and walk over keys, then as many that make 32 rows
+// of d_k as that make 32 of d_v and walk over the queries of all heads that share them; 64 of d's columns each. An invocation makes
 // 4 x 4 of the scores of 32 queries and 32 keys.
 // Workgroup memory: 32 tokens' 32 columns twice, 32 x 32 weights, and 8 partial sums for each query: 13 KiB.
 // Accumulation order: keys (d_q) or queries (d_k, d_v) ascending in steps of 32.
@@ -13,22 +13,24 @@
 // invocations, which a GPU wants; (3) no array is indexed at run time, products are there once, and d_v is a kind of its
 // own: it makes p again, but nobody holds more sums than registers.
 
+//#include "attention_params"
+//#include "attention_masked"
 //#include "attention_tiles"
 
-struct Params {
-    //#include "attention_params"
-    // Workgroups of each kind.
-    each: u32,
-}
+// Whether there may be a mask or dropout.
+const MASKED = false; //#masked: const MASKED = true;
 
-@group(0) @binding(0) var<storage, read> qkv: array<vec4<f32>>;
-@group(0) @binding(1) var<storage, read> out: array<vec4<f32>>;
-@group(0) @binding(2) var<storage, read> lse: array<f32>;
-@group(0) @binding(3) var<storage, read> d_out: array<vec4<f32>>;
-@group(0) @binding(4) var<storage, read_write> d_qkv: array<vec4<f32>>;
-@group(0) @binding(5) var<uniform> params: Params;
+@group(0) @binding(0) var<storage, read> q: array<vec4<f32>>;
+@group(0) @binding(1) var<storage, read> k: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read> v: array<vec4<f32>>;
+@group(0) @binding(3) var<storage, read> mask: array<f32>;
+@group(0) @binding(4) var<storage, read> out: array<vec4<f32>>;
+@group(0) @binding(5) var<storage, read> lse: array<f32>;
+@group(0) @binding(6) var<storage, read> d_out: array<vec4<f32>>;
+@group(0) @binding(7) var<storage, read_write> d_qkv: array<vec4<f32>>;
+@group(0) @binding(8) var<uniform> params: Params;
 
-// Which of the numbers of tokens a tile takes: queries, keys or values of qkv, or d_out.
+// Which of the numbers of tokens a tile takes.
 const QUERIES = 0u;
 const KEYS = 1u;
 const VALUES = 2u;
@@ -41,22 +43,29 @@ fn main(
     @builtin(local_invocation_index) lane: u32,
 ) {
     let number = group.y * groups.x + group.x;
-    let made_kind = min(number / params.each, VALUES);
-    let for_keys = made_kind != QUERIES;
-    let unit = number % params.each;
-    let pair = unit % params.pairs;
-    let first = 16u * (unit / params.pairs % params.chunks);
-    let block = unit / (params.pairs * params.chunks);
-    let blocks = (params.tokens + 31u) / 32u;
+    let pairs = params.pairs / params.group;
+    let key_blocks = (params.keys + 31u) / 32u;
+    let each_of_keys = pairs * params.chunks * key_blocks;
+    let for_keys = number >= params.each;
+    let made_kind = select(QUERIES, KEYS + min((number - params.each) / each_of_keys, 1u), for_keys);
+    let unit = select(number, (number - params.each) % each_of_keys, for_keys);
+    // Heads of queries, or of keys.
+    let own_pairs = select(params.pairs, pairs, for_keys);
+    let blocks = select((params.queries + 31u) / 32u, key_blocks, for_keys);
+    let first = 16u * (unit / own_pairs % params.chunks);
+    let block = unit / (own_pairs * params.chunks);
     // Surplus groups walk over nothing and store nothing.
-    let there = block < blocks && number < 3u * params.each;
+    let there = block < blocks && number < params.each + 2u * each_of_keys;
     let near = min(block, blocks - 1u);
     // Those with most to do come first of each kind.
     let base = 32u * select(blocks - 1u - near, near, for_keys);
-    let causal = params.causal != 0u;
-    let begin = select(0u, base, causal && for_keys);
-    let stop = select(params.tokens, min(params.tokens, base + 32u), causal && !for_keys);
-    let end = select(0u, stop, there);
+    let begin = select(0u, base, is_causal() && for_keys);
+    let own_end = select(params.keys, params.queries, for_keys);
+    let end = select(own_end, min(own_end, base + 32u), is_causal() && !for_keys);
+    // Tiles to walk over, of one head or of all that share keys; the first of these heads of queries.
+    let tiles = select(0u, (end - begin + 31u) / 32u, there && begin < end);
+    let heads = select(1u, params.group, for_keys);
+    let first_pair = unit % own_pairs * heads;
     // This invocation's tokens: 4 whose slopes are made, 4 of those walked over.
     let x = 4u * (lane % 8u);
     let y = 4u * (lane / 8u);
@@ -64,11 +73,13 @@ fn main(
     let wide = first + 8u < params.width;
     let place = 8u * y + x / 4u;
     if !for_keys {
-        deltas(pair, base, lane);
+        deltas(first_pair, base, lane);
     }
     var acc0 = mat4x4<f32>();
     var acc1 = mat4x4<f32>();
-    for (var at = begin; at < end; at += 32u) {
+    for (var tile = 0u; tile < tiles * heads; tile++) {
+        let pair = first_pair + tile / tiles;
+        let at = begin + 32u * (tile % tiles);
         let others = at + x + vec4(0u, 1u, 2u, 3u);
         if made_kind == KEYS {
             // Read only after the barriers of the products.
@@ -80,19 +91,36 @@ fn main(
             let scores = step == 0u;
             let query_kind = select(D_OUT, QUERIES, scores);
             let key_kind = select(VALUES, KEYS, scores);
-            let made = products(
+            var made = products(
                 pair, select(query_kind, key_kind, for_keys), base, select(key_kind, query_kind, for_keys), at, lane,
             );
+            let queries = min(select(mine, others, for_keys), vec4(params.queries - 1u));
+            let key = select(others.x, mine.x, for_keys);
+            var kept = mat4x4<f32>();
+            if MASKED && scores == (made_kind == VALUES) {
+                kept = turned(kept_of(pair * params.queries + queries, key), for_keys);
+            }
             if scores {
-                let queries = select(mine, others, for_keys);
-                let level = lse_of(pair * params.tokens + min(queries, vec4(params.tokens - 1u)));
-                put_weights(mat4x4<f32>(
+                made *= params.scale;
+                if MASKED {
+                    let head = pair % params.heads;
+                    made += turned(bias_of(pair / params.heads, head, queries, key), for_keys);
+                }
+                let level = lse_of(pair * params.queries + queries);
+                var p = mat4x4<f32>(
                     weight(made[0], mine.x, others, level.x, level, for_keys),
                     weight(made[1], mine.y, others, level.y, level, for_keys),
                     weight(made[2], mine.z, others, level.z, level, for_keys),
                     weight(made[3], mine.w, others, level.w, level, for_keys),
-                ), place);
+                );
+                if MASKED && made_kind == VALUES {
+                    p = by_place(p, kept);
+                }
+                put_weights(p, place);
             } else {
+                if MASKED {
+                    made = by_place(made, kept);
+                }
                 let delta = gathered(select(y, x, for_keys));
                 put_weights(mat4x4<f32>(
                     weights[place] * (made[0] - select(vec4(delta.x), delta, for_keys)),
@@ -115,19 +143,27 @@ fn main(
     if there {
         let scale = select(params.scale, 1.0, made_kind == VALUES);
         let column = first + x / 4u;
-        store_rows(pair, made_kind, mine, column, scale * acc0);
-        store_rows(pair, made_kind, mine, column + 8u, scale * acc1);
+        store_rows(unit % own_pairs, made_kind, mine, column, scale * acc0);
+        store_rows(unit % own_pairs, made_kind, mine, column + 8u, scale * acc1);
     }
+}
+
+// What is made for queries and keys, for keys and queries.
+fn turned(x: mat4x4<f32>, for_keys: bool) -> mat4x4<f32> {
+    if for_keys {
+        return transpose(x);
+    }
+    return x;
 }
 
 // The weights of four tokens with one whose slopes are made; both have levels, of which the queries' count.
 fn weight(s: vec4<f32>, own: u32, others: vec4<u32>, own_level: f32, levels: vec4<f32>, for_keys: bool) -> vec4<f32> {
-    let last = vec4(params.tokens - 1u);
+    let last = vec4(params.keys - 1u);
     let query = select(vec4(own), others, for_keys);
     let key = select(others, vec4(own), for_keys);
-    let limit = select(last, min(query, last), params.causal != 0u);
-    let seen = (key <= limit) & (query <= last);
-    return select(vec4(0.0), exp(params.scale * s - select(vec4(own_level), levels, for_keys)), seen);
+    let limit = select(last, min(query, last), is_causal());
+    let seen = (key <= limit) & (query < vec4(params.queries));
+    return select(vec4(0.0), exp(s - select(vec4(own_level), levels, for_keys)), seen);
 }
 
 // The rows of 32 tokens times those of 32 others; a column for each of this invocation's tokens.
@@ -159,15 +195,17 @@ fn weighted(pair: u32, kind: u32, row: u32, column: u32, lane: u32) -> mat4x4<f3
 
 // Each query's rowsum(d_out out), in eight parts.
 fn deltas(pair: u32, row: u32, lane: u32) {
-    let inner = params.heads * params.width;
-    let at = pair / params.heads * params.tokens * inner + pair % params.heads * params.width;
+    let batch = pair / params.heads;
+    let head = pair % params.heads;
+    let d_out_at = begin_of(params.d_out.x, params.d_out.y, params.d_out.z, batch, head);
+    let out_at = begin_of(params.out.x, params.out.y, params.out.z, batch, head);
     for (var i = 0u; i < 4u; i++) {
         let r = lane / 8u + 8u * i;
         var sum = 0.0;
-        if row + r < params.tokens {
+        if row + r < params.queries {
             for (var column = lane % 8u; column < params.width; column += 8u) {
-                let from_row = at + (row + r) * inner + column;
-                sum += dot(d_out[from_row], out[from_row]);
+                let d = d_out[d_out_at + (row + r) * params.d_out.w + column];
+                sum += dot(d, out[out_at + (row + r) * params.out.w + column]);
             }
         }
         parts[8u * r + lane % 8u] = sum;
@@ -195,18 +233,25 @@ fn load_b(pair: u32, kind: u32, row: u32, column: u32, lane: u32) {
     }
 }
 
-// 0 outside.
+// Of the head of queries `pair`, or of the keys that it sees; 0 outside.
 fn element(pair: u32, kind: u32, row: u32, column: u32) -> vec4<f32> {
-    let token = pair / params.heads * params.tokens + min(row, params.tokens - 1u);
-    let place = pair % params.heads * params.width + min(column, params.width - 1u);
-    let inner = params.heads * params.width;
+    let batch = pair / params.heads;
+    let head = pair % params.heads;
+    let own = kind == QUERIES || kind == D_OUT;
+    let tokens = select(params.keys, params.queries, own);
+    let token = min(row, tokens - 1u);
+    let place = min(column, params.width - 1u);
     var x: vec4<f32>;
     if kind == D_OUT {
-        x = d_out[token * inner + place];
+        x = d_out[begin_of(params.d_out.x, params.d_out.y, params.d_out.z, batch, head) + token * params.d_out.w + place];
+    } else if kind == QUERIES {
+        x = q[begin_of(params.q.x, params.q.y, params.q.z, batch, head) + token * params.q.w + place];
+    } else if kind == KEYS {
+        x = k[begin_of(params.k.x, params.k.y, params.k.z, batch, head / params.group) + token * params.k.w + place];
     } else {
-        x = qkv[(3u * token + kind) * inner + place];
+        x = v[begin_of(params.v.x, params.v.y, params.v.z, batch, head / params.group) + token * params.v.w + place];
     }
-    return select(vec4(0.0), x, row < params.tokens && column < params.width);
+    return select(vec4(0.0), x, row < tokens && column < params.width);
 }
 
 fn store_rows(pair: u32, kind: u32, rows: vec4<u32>, column: u32, x: mat4x4<f32>) {
@@ -216,10 +261,12 @@ fn store_rows(pair: u32, kind: u32, rows: vec4<u32>, column: u32, x: mat4x4<f32>
     store(pair, kind, rows.w, column, x[3]);
 }
 
+// `pair` is a head of the kind.
 fn store(pair: u32, kind: u32, row: u32, column: u32, x: vec4<f32>) {
-    if row < params.tokens && column < params.width {
-        let token = pair / params.heads * params.tokens + row;
-        let inner = params.heads * params.width;
-        d_qkv[(3u * token + kind) * inner + pair % params.heads * params.width + column] = x;
+    let heads = select(params.heads / params.group, params.heads, kind == QUERIES);
+    let place = select(select(params.d_v, params.d_k, kind == KEYS), params.d_q, kind == QUERIES);
+    let tokens = select(params.keys, params.queries, kind == QUERIES);
+    if row < tokens && column < params.width {
+        d_qkv[begin_of(place.x, place.y, place.z, pair / heads, pair % heads) + row * place.w + column] = x;
     }
 }

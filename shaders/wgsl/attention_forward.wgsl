@@ -1,8 +1,9 @@
-// out = softmax(q kᵀ / sqrt(d) + mask) v per head, lse = its row sums' logarithms (Dao et al., 2022)
+// out = D(softmax(scale q kᵀ + mask)) v per head, lse = the logarithms of its rows' sums (Dao et al., 2022)
 //
-// qkv [batch, tokens, 3, heads, d], as one product makes it: queries, keys, values side by side; out
-// [batch, tokens, heads, d]; lse [batch, heads, tokens]. d = 4 width. The mask hides later tokens if
-// causal. Nothing of size tokens x tokens is stored.
+// q, out [batch, heads, queries, d], k, v [batch, heads / group, keys, d] with any steps between sequences, heads and
+// tokens; d = 4 width. So q, k and v may lie side by side in one buffer, as one product makes them. lse [batch, heads,
+// queries]. If causal, query i sees keys up to i. The variants `masked` add mask [batch, heads, queries, keys], whose
+// axes may be shared, and D drops weights and scales the others. Nothing of size queries x keys is stored.
 // Grid: one row of units, 8 to a workgroup; a unit makes 4 queries' rows of 32 of d's columns. Heads
 // are next to each other in the order of units, so that a workgroup's units end together; the rows
 // with most keys come first.
@@ -14,19 +15,21 @@
 // time. On llvmpipe a load is what takes time: attention_forward_tiled is three times slower there.
 // Wider heads compute scores once per 32 columns.
 
+//#include "attention_params"
 //#include "attention_loops"
+//#include "attention_masked"
 //#include "scaled_rows"
 
-struct Params {
-    //#include "attention_params"
-}
+// Whether there may be a mask or dropout.
+const MASKED = false; //#masked, masked_narrow: const MASKED = true;
 
-@group(0) @binding(0) var<storage, read> qkv: array<vec4<f32>>;
-@group(0) @binding(1) var<storage, read_write> out: array<vec4<f32>>;
-@group(0) @binding(2) var<storage, read_write> lse: array<f32>;
-@group(0) @binding(3) var<uniform> params: Params;
-
-const HIDDEN = -1e30;
+@group(0) @binding(0) var<storage, read> q: array<vec4<f32>>;
+@group(0) @binding(1) var<storage, read> k: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read> v: array<vec4<f32>>;
+@group(0) @binding(3) var<storage, read> mask: array<f32>;
+@group(0) @binding(4) var<storage, read_write> out: array<vec4<f32>>;
+@group(0) @binding(5) var<storage, read_write> lse: array<f32>;
+@group(0) @binding(6) var<uniform> params: Params;
 
 @compute @workgroup_size(8)
 fn main(
@@ -38,36 +41,40 @@ fn main(
     let pair = unit % params.pairs;
     let chunk = unit / params.pairs % params.chunks;
     let block = unit / (params.pairs * params.chunks);
-    let blocks = (params.tokens + 3u) / 4u;
+    let blocks = (params.queries + 3u) / 4u;
     if block >= blocks {
         return;
     }
     let row = 4u * (blocks - 1u - block);
     let rows = vec4(row, row + 1u, row + 2u, row + 3u);
-    let last = vec4(params.tokens - 1u);
+    let near = min(rows, vec4(params.queries - 1u));
+    let last = vec4(params.keys - 1u);
     let batch = pair / params.heads;
     let head = pair % params.heads;
-    let inner = params.heads * params.width;
-    let q_at = batch * params.tokens * 3u * inner + head * params.width;
-    let q_rows = q_at + 3u * inner * min(rows, last);
+    let q_rows = begin_of(params.q.x, params.q.y, params.q.z, batch, head) + params.q.w * near;
+    let k_at = begin_of(params.k.x, params.k.y, params.k.z, batch, head / params.group);
+    let v_at = begin_of(params.v.x, params.v.y, params.v.z, batch, head / params.group);
     // The columns of this chunk: the first one, and how many there are.
     let first = 8u * chunk;
     let count = min(8u, params.width - first);
     // The last key that each row sees.
-    let limit = select(last, min(rows, last), params.causal != 0u);
-    let q = block_of_qkv(q_rows + first, count);
-    var top = vec4(HIDDEN);
+    let limit = select(last, min(near, last), is_causal());
+    let q = block_of_q(q_rows + first, count);
+    var top = vec4<f32>(LOWEST);
     var sum = vec4(0.0);
     var acc = Block();
     for (var key = 0u; key <= limit.w; key += 4u) {
         let keys = vec4(key, key + 1u, key + 2u, key + 3u);
-        let k_rows = q_at + inner + 3u * inner * min(keys, last);
-        var s = times(block_of_qkv(k_rows + first, count), q);
+        let k_rows = k_at + params.k.w * min(keys, last);
+        var s = times(block_of_k(k_rows + first, count), q);
         for (var i = count; i < params.width * WIDE_HEADS; i++) {
             let column = (first + i) % params.width;
-            s += transpose(quad_of_qkv(k_rows + column)) * quad_of_qkv(q_rows + column);
+            s += transpose(quad_of_k(k_rows + column)) * quad_of_q(q_rows + column);
         }
         s *= params.scale;
+        if MASKED {
+            s += bias_of(batch, head, near, key);
+        }
         s[0] = select(s[0], vec4(HIDDEN), keys > vec4(limit.x));
         s[1] = select(s[1], vec4(HIDDEN), keys > vec4(limit.y));
         s[2] = select(s[2], vec4(HIDDEN), keys > vec4(limit.z));
@@ -76,9 +83,12 @@ fn main(
         let higher = max(top, max(max(t[0], t[1]), max(t[2], t[3])));
         let fade = exp(top - higher);
         top = higher;
-        let p = mat4x4<f32>(exp(s[0] - top.x), exp(s[1] - top.y), exp(s[2] - top.z), exp(s[3] - top.w));
+        var p = mat4x4<f32>(exp(s[0] - top.x), exp(s[1] - top.y), exp(s[2] - top.z), exp(s[3] - top.w));
         sum = sum * fade + vec4(1.0) * p;
-        let v = block_of_qkv(k_rows + inner + first, count);
+        if MASKED {
+            p = by_place(p, kept_of(pair * params.queries + near, key));
+        }
+        let v = block_of_v(v_at + params.v.w * min(keys, last) + first, count);
         acc.c0 = scaled_rows(acc.c0, fade) + v.c0 * p;
         acc.c1 = scaled_rows(acc.c1, fade) + v.c1 * p;
         acc.c2 = scaled_rows(acc.c2, fade) + v.c2 * p;
@@ -88,19 +98,20 @@ fn main(
         acc.c6 = scaled_rows(acc.c6, fade) + v.c6 * p;
         acc.c7 = scaled_rows(acc.c7, fade) + v.c7 * p;
     }
-    let out_at = (batch * params.tokens + row) * inner + head * params.width + first;
+    let out_at = begin_of(params.out.x, params.out.y, params.out.z, batch, head) + params.out.w * row + first;
+    let share = 1.0 / divisor_of(sum);
     for (var i = 0u; i < count; i++) {
-        let x = scaled_rows(column_of(acc, i), 1.0 / sum);
+        let x = scaled_rows(column_of(acc, i), share);
         for (var r = 0u; r < 4u; r++) {
-            if row + r <= last.x {
-                out[out_at + r * inner + i] = x[r];
+            if row + r < params.queries {
+                out[out_at + r * params.out.w + i] = x[r];
             }
         }
     }
-    let level = top + log(sum);
+    let level = level_of(top, sum);
     for (var r = 0u; r < 4u; r++) {
-        if row + r <= last.x && chunk == 0u {
-            lse[pair * params.tokens + row + r] = level[r];
+        if row + r < params.queries && chunk == 0u {
+            lse[pair * params.queries + row + r] = level[r];
         }
     }
 }

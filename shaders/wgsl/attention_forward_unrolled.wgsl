@@ -22,8 +22,6 @@
 @group(0) @binding(2) var<storage, read_write> lse: array<f32>;
 @group(0) @binding(3) var<uniform> params: Params;
 
-const HIDDEN = -1e30;
-
 @compute @workgroup_size(8)
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
@@ -34,16 +32,16 @@ fn main(
     let pair = unit % params.pairs;
     let chunk = unit / params.pairs % params.chunks;
     let block = unit / (params.pairs * params.chunks);
-    let blocks = (params.tokens + 3u) / 4u;
+    let blocks = (params.queries + 3u) / 4u;
     if block >= blocks {
         return;
     }
-    let last = vec4(params.tokens - 1u);
+    let last = vec4(params.queries - 1u);
     let inner = params.heads * params.width;
     let batch = pair / params.heads;
     let head = pair % params.heads * params.width;
-    let q_at = batch * params.tokens * 3u * inner + head;
-    let out_at = batch * params.tokens * inner + head;
+    let q_at = batch * params.queries * 3u * inner + head;
+    let out_at = batch * params.queries * inner + head;
     // The columns of this chunk: the first one, and how many there are.
     let first = QUADS * chunk;
     let count = min(QUADS, params.width - first);
@@ -52,7 +50,7 @@ fn main(
     let rows = vec4(row, row + 1u, row + 2u, row + 3u);
     let q_rows = q_at + 3u * inner * min(rows, last);
     // The last key that each row sees.
-    let limit = select(last, min(rows, last), params.causal != 0u);
+    let limit = select(last, min(rows, last), is_causal());
     let q = within(block_of_qkv(q_rows, columns), first);
     var top = vec4(HIDDEN);
     var sum = vec4(0.0);
@@ -82,7 +80,7 @@ fn main(
     let level = top + log(sum);
     for (var r = 0u; r < 4u; r++) {
         if row + r <= last.x && chunk == 0u {
-            lse[pair * params.tokens + row + r] = level[r];
+            lse[pair * params.queries + row + r] = level[r];
         }
     }
 }
@@ -108,13 +106,13 @@ fn store_quad(at: vec4<u32>, rows: vec4<u32>, column: u32, x: mat4x4<f32>) {
         return;
     }
     out[at.x + column] = x[0];
-    if rows.y < params.tokens {
+    if rows.y < params.queries {
         out[at.y + column] = x[1];
     }
-    if rows.z < params.tokens {
+    if rows.z < params.queries {
         out[at.z + column] = x[2];
     }
-    if rows.w < params.tokens {
+    if rows.w < params.queries {
         out[at.w + column] = x[3];
     }
 }

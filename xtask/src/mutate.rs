@@ -93,12 +93,6 @@ const EQUIVALENT: [(&str, &str, &str, &str); 24] = [
         NOT_USED,
     ),
     (
-        "attention_forward",
-        "if row + r <= last.x && chunk == 0u {",
-        ".x -> .y",
-        "all four are the last token",
-    ),
-    (
         "attention_forward_unrolled",
         "let last = vec4(params.width - 1u);",
         "1u -> 0u",

@@ -4,13 +4,15 @@ use crate::cases::bench::{Bench, numbers, scaled, tensor, values};
 use annulus_shaders::cpu::activation::Activation;
 use annulus_shaders::cpu::dropout::Mask;
 use annulus_shaders::ops::activation::activation;
-use annulus_shaders::ops::attention::attention;
+use annulus_shaders::ops::attention::{AttentionOptions, attention, packed_attention};
 use annulus_shaders::ops::cross_entropy::cross_entropy;
 use annulus_shaders::ops::dropout::dropout;
 use annulus_shaders::ops::embedding::embedding;
+use annulus_shaders::ops::gated::swiglu;
 use annulus_shaders::ops::linear::{MlpWeights, WeightLayout, linear, mlp};
 use annulus_shaders::ops::norm::{layer_norm, rms_norm};
 use annulus_shaders::ops::rotary::{rotary, rotary_table};
+use annulus_shaders::ops::rotary_halves::rope_halves;
 use annulus_shaders::ops::softmax::softmax;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 
@@ -35,11 +37,14 @@ pub async fn all(bench: &mut Bench, class: &str, gpu: &Device) {
         tied,
         perceptron,
         attending,
+        attending_apart,
         turning,
+        turning_halves,
         normed,
         scaled_rows,
         soft,
         silu,
+        gating,
         embedded,
         loss,
         dropped
@@ -103,13 +108,37 @@ async fn perceptron(device: &Device) -> Outcome {
 
 async fn attending(device: &Device) -> Outcome {
     let qkv = leaf([2, 65, 3 * 2 * 20], 1, device);
-    outcome!(attention(qkv.clone(), 2, true), qkv)
+    outcome!(packed_attention(qkv.clone(), 2, true), qkv)
+}
+
+/// Heads that share keys, tokens before heads in memory, a mask and dropout.
+async fn attending_apart(device: &Device) -> Outcome {
+    let q = leaf([2, 37, 4, 20], 1, device);
+    let [k, v] = [2, 3].map(|seed| leaf([2, 65, 2, 20], seed, device));
+    let options = AttentionOptions {
+        causal: false,
+        mask: Some(tensor(&numbers(2 * 65, 4), [2, 1, 1, 65], device)),
+        scale: None,
+        dropout: Some(Mask {
+            rate: 0.25,
+            seed: 5,
+            offset: 6,
+        }),
+    };
+    let [queries, keys, values_] = [&q, &k, &v].map(|x| x.clone().swap_dims(1, 2));
+    outcome!(attention(queries, keys, values_, options), q, k, v)
 }
 
 async fn turning(device: &Device) -> Outcome {
     let qkv = leaf([2, 7, 3 * 2 * 8], 1, device);
     let angles = rotary_table(9, 8, 10_000.0, device);
     outcome!(rotary(qkv.clone(), angles, 2), qkv)
+}
+
+async fn turning_halves(device: &Device) -> Outcome {
+    let x = leaf([2, 7, 2, 8], 1, device);
+    let [cosine, sine] = [2, 3].map(|seed| tensor(&numbers(56, seed), [1, 7, 8], device));
+    outcome!(rope_halves(x.clone().swap_dims(1, 2), cosine, sine), x)
 }
 
 async fn normed(device: &Device) -> Outcome {
@@ -135,6 +164,11 @@ async fn soft(device: &Device) -> Outcome {
 async fn silu(device: &Device) -> Outcome {
     let x: Tensor<2> = tensor(&scaled(9 * 257, 1), [9, 257], device).require_grad();
     outcome!(activation(x.clone(), Activation::Silu), x)
+}
+
+async fn gating(device: &Device) -> Outcome {
+    let (gate, x) = (leaf([9, 257], 1, device), leaf([9, 257], 2, device));
+    outcome!(swiglu(gate.clone(), x.clone()), gate, x)
 }
 
 async fn embedded(device: &Device) -> Outcome {

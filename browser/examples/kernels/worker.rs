@@ -1,7 +1,7 @@
 //! What the page's worker calls: all checks, one after the other.
 
 use crate::cases::bench::{Bench, Row};
-use crate::cases::{layers, products, vectors};
+use crate::cases::{attentions, layers, products, vectors};
 use crate::{ops, planted};
 use annulus_browser::open_gpu;
 use annulus_shaders::{KERNELS, Kernel};
@@ -61,6 +61,7 @@ pub async fn check(compiler: Function, post: Function) -> Result<(), JsValue> {
     let mut bench = Bench::new(emulated.clone());
     products::all(&mut bench).await;
     say(json!({"type": "part", "name": "products", "seconds": seconds()}));
+    attentions::all(&mut bench).await;
     layers::all(&mut bench).await;
     say(json!({"type": "part", "name": "layers", "seconds": seconds()}));
     vectors::all(&mut bench).await;

@@ -8,7 +8,7 @@ use crate::device::{self, DeviceKind, DeviceRequest};
 use crate::tasks::gpt::presets::Preset;
 use annulus_shaders::cpu::activation::Activation;
 use annulus_shaders::ops::activation::activation;
-use annulus_shaders::ops::attention::attention;
+use annulus_shaders::ops::attention::packed_attention;
 use annulus_shaders::ops::cross_entropy::cross_entropy;
 use annulus_shaders::ops::embedding::embedding;
 use annulus_shaders::ops::linear::{MlpWeights, WeightLayout, linear, mlp};
@@ -354,7 +354,7 @@ fn attention_case(sizes: Sizes, device: &Device) -> Case {
         rows * width * (3 + 1 + 3 + 2 + 3),
         // Half of the scores, for the mask: two products forward, five backward.
         7.0 * (WINDOWS * heads) as f64 * product(tokens, tokens, columns) / 2.0,
-        move || attention(same(), heads, true).sum(),
+        move || packed_attention(same(), heads, true).sum(),
         move || causal_attention(packed(), heads).sum(),
     )
 }

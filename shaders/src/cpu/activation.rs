@@ -16,6 +16,9 @@ pub enum Activation {
     Gelu,
     /// x / (1 + exp(-x)).
     Silu,
+    /// x (1 + tanh(u)) / 2 with u = sqrt(2 / π) (x + 0.044715 x³), which is nearly [`Gelu`](Self::Gelu): PyTorch's
+    /// `approximate="tanh"`.
+    GeluTanh,
 }
 
 impl Activation {
@@ -27,6 +30,7 @@ impl Activation {
             Self::Relu => x.max(T::ZERO),
             Self::Gelu => x * normal_cdf(x),
             Self::Silu => x * sigmoid(x),
+            Self::GeluTanh => x * tanh_gate(x),
         }
     }
 
@@ -63,6 +67,11 @@ impl Activation {
                 let s = sigmoid(x);
                 s * (T::ONE + x * (T::ONE - s))
             }
+            Self::GeluTanh => {
+                let s = tanh_gate(x);
+                let slope = T::from_f64(2.0 * TANH_SCALE) * (T::ONE + T::from_f64(3.0 * TANH_CUBE) * x * x);
+                s + x * s * (T::ONE - s) * slope
+            }
         }
     }
 }
@@ -76,6 +85,9 @@ fn apply_all<T: Real>(activation: Activation, numbers: &mut [T]) {
         Activation::Relu => numbers.iter_mut().for_each(|x| *x = Activation::Relu.apply(*x)),
         Activation::Gelu => numbers.iter_mut().for_each(|x| *x = Activation::Gelu.apply(*x)),
         Activation::Silu => numbers.iter_mut().for_each(|x| *x = Activation::Silu.apply(*x)),
+        Activation::GeluTanh => numbers
+            .iter_mut()
+            .for_each(|x| *x = Activation::GeluTanh.apply(*x)),
     }
 }
 
@@ -86,6 +98,7 @@ fn times_slopes<T: Real>(activation: Activation, gradient: &mut [T], input: &[T]
         Activation::Relu => times(gradient, input, |x| Activation::Relu.slope(x)),
         Activation::Gelu => times(gradient, input, |x| Activation::Gelu.slope(x)),
         Activation::Silu => times(gradient, input, |x| Activation::Silu.slope(x)),
+        Activation::GeluTanh => times(gradient, input, |x| Activation::GeluTanh.slope(x)),
     }
 }
 
@@ -99,6 +112,16 @@ fn times<T: Real>(gradient: &mut [T], input: &[T], slope: impl Fn(T) -> T) {
 #[inline(always)]
 fn normal_cdf<T: Real>(x: T) -> T {
     T::from_f64(0.5) * (T::ONE + (x * T::from_f64(std::f64::consts::FRAC_1_SQRT_2)).erf())
+}
+
+/// sqrt(2 / π), and the factor of the cube.
+const TANH_SCALE: f64 = 0.797_884_560_802_865_4;
+const TANH_CUBE: f64 = 0.044_715;
+
+/// (1 + tanh(u)) / 2, which is the logistic function of 2 u.
+#[inline(always)]
+fn tanh_gate<T: Real>(x: T) -> T {
+    sigmoid(T::from_f64(2.0 * TANH_SCALE) * (x + T::from_f64(TANH_CUBE) * x * x * x))
 }
 
 #[inline(always)]

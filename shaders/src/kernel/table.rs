@@ -45,9 +45,17 @@ kernels! {
     HALVE = "halve";
 
     /// Attention, without barriers.
-    ATTENTION_FORWARD = "attention_forward" [ATTENTION_FORWARD_NARROW = "narrow"];
+    ATTENTION_FORWARD = "attention_forward" [
+        ATTENTION_FORWARD_NARROW = "narrow",
+        ATTENTION_FORWARD_MASKED = "masked",
+        ATTENTION_FORWARD_MASKED_NARROW = "masked_narrow"
+    ];
     /// Its slopes, without barriers.
-    ATTENTION_BACKWARD = "attention_backward" [ATTENTION_BACKWARD_NARROW = "narrow"];
+    ATTENTION_BACKWARD = "attention_backward" [
+        ATTENTION_BACKWARD_NARROW = "narrow",
+        ATTENTION_BACKWARD_MASKED = "masked",
+        ATTENTION_BACKWARD_MASKED_NARROW = "masked_narrow"
+    ];
     /// Attention, without branches.
     ATTENTION_FORWARD_UNROLLED = "attention_forward_unrolled" [
         ATTENTION_FORWARD_UNROLLED_NARROW = "narrow",
@@ -64,16 +72,22 @@ kernels! {
         ATTENTION_BACKWARD_KEYS_SLIM = "slim"
     ];
     /// Attention, tiles in workgroup memory.
-    ATTENTION_FORWARD_TILED = "attention_forward_tiled";
+    ATTENTION_FORWARD_TILED = "attention_forward_tiled" [ATTENTION_FORWARD_TILED_MASKED = "masked"];
     /// Its slopes, tiles in workgroup memory.
-    ATTENTION_BACKWARD_TILED = "attention_backward_tiled";
+    ATTENTION_BACKWARD_TILED = "attention_backward_tiled" [ATTENTION_BACKWARD_TILED_MASKED = "masked"];
     /// Rotary positions.
     ROTARY = "rotary";
+    /// Rotary positions of pairs that are half a head apart.
+    ROTARY_HALVES = "rotary_halves" [ROTARY_HALVES_SCALAR = "scalar"];
 
     /// Activation functions.
     ACTIVATION = "activation" [ACTIVATION_SCALAR = "scalar"];
     /// Gradient of `activation`.
     ACTIVATION_BACKWARD = "activation_backward" [ACTIVATION_BACKWARD_SCALAR = "scalar"];
+    /// An activation function of one tensor times another tensor.
+    GATED = "gated" [GATED_SCALAR = "scalar"];
+    /// Gradients of `gated`.
+    GATED_BACKWARD = "gated_backward" [GATED_BACKWARD_SCALAR = "scalar"];
     /// Softmax and cross-entropy in one.
     CROSS_ENTROPY = "cross_entropy" [CROSS_ENTROPY_SCALAR = "scalar"];
     /// Mean of the losses, from their partial sums.

@@ -4,7 +4,7 @@ use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 
 use super::linear::{Linear, LinearConfig};
-use crate::ops::attention::{attention, head_dim};
+use crate::ops::attention::{head_dim, packed_attention};
 
 /// How a [`CausalSelfAttention`] is made.
 #[derive(Clone, Debug)]
@@ -64,7 +64,7 @@ pub struct CausalSelfAttention {
 impl CausalSelfAttention {
     /// `[windows, tokens, width]` to the same, plus `residual` if given.
     pub fn forward(&self, x: Tensor<3>, residual: Option<Tensor<3>>) -> Tensor<3> {
-        let taken = attention(self.qkv.forward(x), self.heads, true);
+        let taken = packed_attention(self.qkv.forward(x), self.heads, true);
         match residual {
             Some(residual) => self.output.forward_add(taken, residual),
             None => self.output.forward(taken),

@@ -79,18 +79,19 @@ pub(crate) fn kernels() -> Vec<&'static Kernel> {
 
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
-struct Params {
+pub(super) struct Params {
     count: u32,
     kind: u32,
 }
 
 impl Params {
-    fn new(count: usize, kind: Activation) -> Self {
+    pub(super) fn new(count: usize, kind: Activation) -> Self {
         let kind = match kind {
             Activation::Identity => panic!("the identity needs no kernel"),
             Activation::Relu => 1,
             Activation::Gelu => 2,
             Activation::Silu => 3,
+            Activation::GeluTanh => 4,
         };
         Self {
             count: count as u32,

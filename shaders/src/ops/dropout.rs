@@ -22,15 +22,19 @@ use crate::launch::{contiguous, empty, grid, launch};
 ///
 /// If the rate is not from 0 to below 1.
 pub fn dropout<const D: usize>(x: Tensor<D>, mask: Mask) -> Tensor<D> {
-    let rate = mask.rate;
+    if check_rate(mask.rate) == 0.0 {
+        return x;
+    }
+    Tensor::from_dispatch(Dispatch::drop_out(x.into_dispatch(), mask))
+}
+
+/// The rate, which must be from 0 to below 1.
+pub(super) fn check_rate(rate: f32) -> f32 {
     assert!(
         (0.0..1.0).contains(&rate),
         "a dropout rate of {rate} is not from 0 to below 1"
     );
-    if rate == 0.0 {
-        return x;
-    }
-    Tensor::from_dispatch(Dispatch::drop_out(x.into_dispatch(), mask))
+    rate
 }
 
 /// The differentiable operation.
@@ -61,7 +65,7 @@ struct Params {
 }
 
 /// Lower half first.
-fn halves(word: u64) -> [u32; 2] {
+pub(super) fn halves(word: u64) -> [u32; 2] {
     [word as u32, (word >> 32) as u32]
 }
 

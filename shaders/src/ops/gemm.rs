@@ -339,7 +339,7 @@ impl Epilogue<'_> {
             Activation::Identity => 0,
             Activation::Relu => relu,
             Activation::Gelu => gelu,
-            Activation::Silu => panic!("no product has an epilogue with SiLU"),
+            Activation::Silu | Activation::GeluTanh => panic!("no product has an epilogue with {kind:?}"),
         };
         assert!(
             !(self.keep && self.sums),

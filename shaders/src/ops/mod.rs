@@ -6,6 +6,7 @@
 
 pub(crate) mod gemm;
 mod gradients;
+mod heads;
 mod host;
 mod optional;
 mod rows;
@@ -15,7 +16,9 @@ pub mod attention;
 pub mod cross_entropy;
 pub mod dropout;
 pub mod embedding;
+pub mod gated;
 pub mod linear;
 pub mod norm;
 pub mod rotary;
+pub mod rotary_halves;
 pub mod softmax;

@@ -5,7 +5,7 @@ use annulus_shaders::launch::{ADAPTER_VARIABLE, Adapter, adapter_of};
 
 /// Tests that compare operations with Burn's own and with slopes, not kernels with their twins.
 const OPERATIONS: [&str; 6] = [
-    "agree_with_burns",
+    "with_burns",
     "are_slopes",
     "gradient",
     "optim::",

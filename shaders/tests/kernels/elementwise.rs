@@ -3,15 +3,23 @@
 use crate::cases::bench::scaled;
 use crate::cases::layers;
 use crate::common::{agree, assert_close, gpu, numbers, slopes, tensor, values};
+use crate::pytorch::{reference, wave};
 use annulus_shaders::cpu::activation::Activation;
 use annulus_shaders::cpu::dropout::{Mask, philox};
+use annulus_shaders::cpu::gated::gated as gated_twin;
 use annulus_shaders::cpu::softmax::{softmax as softmax_twin, softmax_backward};
 use annulus_shaders::ops::activation::activation;
 use annulus_shaders::ops::dropout::dropout;
+use annulus_shaders::ops::gated::{gated, swiglu};
 use annulus_shaders::ops::softmax::softmax;
 use burn::tensor::{Device, Tensor, activation as burns};
 
-const KINDS: [Activation; 3] = [Activation::Relu, Activation::Gelu, Activation::Silu];
+const KINDS: [Activation; 4] = [
+    Activation::Relu,
+    Activation::Gelu,
+    Activation::Silu,
+    Activation::GeluTanh,
+];
 /// Rows and widths.
 const SIZES: [[usize; 2]; 8] = [
     [1, 1],
@@ -45,11 +53,58 @@ fn gradients_of_activations_are_slopes_and_burns() {
             let theirs = match kind {
                 Activation::Relu => burns::relu(leaf.clone()),
                 Activation::Gelu => burns::gelu(leaf.clone()),
+                Activation::GeluTanh => burns::gelu_approximate(leaf.clone()),
                 _ => burns::silu(leaf.clone()),
             };
             assert_close(&format!("{kind:?}"), &values(theirs), &values(out.clone()), 1e-5);
             let found = values(leaf.grad(&out.sum().backward()).unwrap());
             assert_close(&format!("{kind:?}"), &expected, &found, 2e-6);
+        }
+    }
+}
+
+#[test]
+fn gates_agree_with_their_twins() {
+    agree(layers::gates);
+}
+
+#[test]
+fn gradients_of_gates_are_slopes() {
+    let (gate, x) = (scaled(20, 1), numbers(20, 2));
+    let both: Vec<f64> = gate.iter().chain(&x).map(|x| f64::from(*x)).collect();
+    for device in devices() {
+        let device = device.autodiff();
+        for kind in KINDS {
+            let expected = slopes(&both, |moved| {
+                gated_twin(&moved[..20], &moved[20..], kind).iter().sum()
+            });
+            let leaves = [&gate, &x].map(|numbers| tensor::<2>(numbers, [4, 5], &device).require_grad());
+            let [gate, x] = leaves.clone();
+            let gradients = gated(gate, x, kind).sum().backward();
+            let found = leaves.map(|leaf| values(leaf.grad(&gradients).unwrap())).concat();
+            assert_close(&format!("{kind:?}"), &expected, &found, 2e-6);
+        }
+    }
+}
+
+#[test]
+fn gates_and_gradients_are_pytorchs() {
+    let four_fold: Vec<f32> = wave(9, 0.0).iter().map(|x| 4.0 * x).collect();
+    for device in devices() {
+        let device = device.autodiff();
+        let leaf = |numbers: &[f32]| tensor::<1>(numbers, [9], &device).require_grad();
+        let x = leaf(&four_fold);
+        let out = activation(x.clone(), Activation::GeluTanh);
+        assert_close("GELU", &reference("gelu_tanh.out"), &values(out.clone()), 1e-6);
+        let found = values(x.grad(&out.sum().backward()).unwrap());
+        assert_close("GELU's slope", &reference("gelu_tanh.x"), &found, 1e-6);
+        let (gate, x) = (leaf(&four_fold), leaf(&wave(9, 1.0)));
+        let out = swiglu(gate.clone(), x.clone());
+        assert_close("SwiGLU", &reference("swiglu.out"), &values(out.clone()), 1e-6);
+        let gradients = out.sum().backward();
+        for (name, leaf) in [("gate", gate), ("x", x)] {
+            let found = values(leaf.grad(&gradients).unwrap());
+            assert_close(name, &reference(&format!("swiglu.{name}")), &found, 1e-6);
         }
     }
 }

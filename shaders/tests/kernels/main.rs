@@ -17,4 +17,6 @@ mod linear;
 mod needs;
 mod norm;
 mod optim;
+mod pytorch;
 mod rotary;
+mod rotary_halves;

@@ -7,13 +7,15 @@ use annulus_shaders::cpu::dropout::Mask;
 use annulus_shaders::launch::adapter_of;
 use annulus_shaders::needs::{self, Layer};
 use annulus_shaders::ops::activation::activation;
-use annulus_shaders::ops::attention::attention;
+use annulus_shaders::ops::attention::{AttentionOptions, attention, packed_attention};
 use annulus_shaders::ops::cross_entropy::cross_entropy;
 use annulus_shaders::ops::dropout::dropout;
 use annulus_shaders::ops::embedding::embedding;
+use annulus_shaders::ops::gated::swiglu;
 use annulus_shaders::ops::linear::{MlpWeights, WeightLayout, linear, mlp};
 use annulus_shaders::ops::norm::layer_norm;
 use annulus_shaders::ops::rotary::{rotary, rotary_table};
+use annulus_shaders::ops::rotary_halves::rope_halves;
 use annulus_shaders::ops::softmax::softmax;
 use annulus_shaders::optim::{LocalOptimizer, Rule, Step, Totals};
 use annulus_shaders::split::{SplitLayout, SplitVector};
@@ -49,7 +51,16 @@ fn train(layer: Layer, device: &Device) {
             };
             run(mlp(leaf([3, 4], device), weights, None, Activation::Gelu));
         }
-        Layer::Attention { head_dim } => run(attention(leaf([2, 5, 6 * head_dim], device), 2, true)),
+        Layer::Attention { head_dim } => run(packed_attention(leaf([2, 5, 6 * head_dim], device), 2, true)),
+        Layer::SeparateAttention { head_dim, masked } => {
+            let [q, k, v] = [2, 1, 1].map(|heads| leaf([2, heads, 5, head_dim], device));
+            let mask = masked.then(|| tensor(&numbers(5, 2), [1, 1, 1, 5], device));
+            let options = AttentionOptions {
+                mask,
+                ..AttentionOptions::default()
+            };
+            run(attention(q, k, v, options));
+        }
         Layer::Embedding { width } => {
             for tokens in [3, 4] {
                 let ids = whole(&vec![1; tokens], [1, tokens], device);
@@ -71,12 +82,21 @@ fn train(layer: Layer, device: &Device) {
                 run(activation(leaf([3, width], device), Activation::Gelu));
             }
         }
+        Layer::Gated => {
+            for width in [4, 5] {
+                run(swiglu(leaf([3, width], device), leaf([3, width], device)));
+            }
+        }
         Layer::Softmax { width } => run(softmax(leaf([3, width], device))),
         Layer::Rotary => run(rotary(
             leaf([1, 3, 24], device),
             rotary_table(3, 4, 1e4, device),
             2,
         )),
+        Layer::RotaryHalves { head_dim } => {
+            let table = || tensor(&numbers(3 * head_dim, 2), [1, 3, head_dim], device);
+            run(rope_halves(leaf([2, 2, 3, head_dim], device), table(), table()));
+        }
         Layer::Dropout => {
             let mask = Mask {
                 rate: 0.5,

@@ -2,6 +2,7 @@
 
 use crate::cases::layers::{self, ROWS};
 use crate::common::{agree, assert_close, gpu, numbers, slopes, tensor, values};
+use crate::pytorch::{reference, wave};
 use annulus_shaders::cpu::norm::{Norm, norm, norm_backward};
 use annulus_shaders::ops::norm::{layer_norm, rms_norm};
 use burn::tensor::{Device, Tensor};
@@ -132,4 +133,21 @@ fn a_scale_of_another_length_is_refused() {
         Tensor::ones([4], &device),
         EPSILON,
     );
+}
+
+#[test]
+fn rms_norm_and_its_gradients_are_pytorchs() {
+    for device in devices() {
+        let device = device.autodiff();
+        let x: Tensor<2> = tensor(&wave(16, 0.0), [2, 8], &device).require_grad();
+        let gamma: Tensor<1> = tensor(&wave(8, 1.0), [8], &device).require_grad();
+        let out = rms_norm(x.clone(), gamma.clone(), EPSILON);
+        assert_close("out", &reference("rms_norm.out"), &values(out.clone()), 1e-6);
+        let weights: Tensor<2> = tensor(&wave(16, 2.0), [2, 8], &device);
+        let gradients = (out * weights).sum().backward();
+        let found = values(x.grad(&gradients).unwrap());
+        assert_close("x", &reference("rms_norm.x"), &found, 2e-6);
+        let found = values(gamma.grad(&gradients).unwrap());
+        assert_close("gamma", &reference("rms_norm.gamma"), &found, 2e-6);
+    }
 }

@@ -9,7 +9,3 @@ struct Block {
     c6: mat4x4<f32>,
     c7: mat4x4<f32>,
 }
-
-fn quad_of_qkv(at: vec4<u32>) -> mat4x4<f32> {
-    return mat4x4<f32>(qkv[at.x], qkv[at.y], qkv[at.z], qkv[at.w]);
-}

@@ -3,13 +3,42 @@
 //#include "attention_block"
 
 // 0 if all heads have at most 32 columns.
-const WIDE_HEADS = 1u; //#narrow: const WIDE_HEADS = 0u;
+const WIDE_HEADS = 1u; //#narrow, masked_narrow: const WIDE_HEADS = 0u;
+
+// A column of four rows.
+fn quad_of_q(at: vec4<u32>) -> mat4x4<f32> {
+    return mat4x4<f32>(q[at.x], q[at.y], q[at.z], q[at.w]);
+}
+
+fn quad_of_k(at: vec4<u32>) -> mat4x4<f32> {
+    return mat4x4<f32>(k[at.x], k[at.y], k[at.z], k[at.w]);
+}
+
+fn quad_of_v(at: vec4<u32>) -> mat4x4<f32> {
+    return mat4x4<f32>(v[at.x], v[at.y], v[at.z], v[at.w]);
+}
 
 // `count` columns of four rows; the others are 0.
-fn block_of_qkv(rows: vec4<u32>, count: u32) -> Block {
+fn block_of_q(rows: vec4<u32>, count: u32) -> Block {
     var block = Block();
     for (var i = 0u; i < count; i++) {
-        put(&block, i, quad_of_qkv(rows + i));
+        put(&block, i, quad_of_q(rows + i));
+    }
+    return block;
+}
+
+fn block_of_k(rows: vec4<u32>, count: u32) -> Block {
+    var block = Block();
+    for (var i = 0u; i < count; i++) {
+        put(&block, i, quad_of_k(rows + i));
+    }
+    return block;
+}
+
+fn block_of_v(rows: vec4<u32>, count: u32) -> Block {
+    var block = Block();
+    for (var i = 0u; i < count; i++) {
+        put(&block, i, quad_of_v(rows + i));
     }
     return block;
 }

@@ -2,15 +2,12 @@
 // function `store_quad` of its own.
 
 //#include "attention_block"
+//#include "attention_params"
 
 // Columns of a unit in vec4: 8, or 4.
 const QUADS = 8u; //#slim: const QUADS = 4u;
 // 0 if all heads have at most that many columns.
 const WIDE_HEADS = 1u; //#narrow, slim: const WIDE_HEADS = 0u;
-
-struct Params {
-    //#include "attention_params"
-}
 
 // Where a unit's columns lie in a row. Those beyond the head repeat its last one.
 struct Columns {
@@ -40,6 +37,10 @@ fn within(x: Block, first: u32) -> Block {
         x.c6 * b.z,
         x.c7 * b.w,
     );
+}
+
+fn quad_of_qkv(at: vec4<u32>) -> mat4x4<f32> {
+    return mat4x4<f32>(qkv[at.x], qkv[at.y], qkv[at.z], qkv[at.w]);
 }
 
 fn block_of_qkv(rows: vec4<u32>, at: Columns) -> Block {

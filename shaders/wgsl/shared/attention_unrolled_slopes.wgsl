@@ -23,13 +23,13 @@ fn store_quad(at: vec4<u32>, rows: vec4<u32>, column: u32, x: mat4x4<f32>) {
         return;
     }
     d_qkv[at.x + column] = x[0];
-    if rows.y < params.tokens {
+    if rows.y < params.queries {
         d_qkv[at.y + column] = x[1];
     }
-    if rows.z < params.tokens {
+    if rows.z < params.queries {
         d_qkv[at.z + column] = x[2];
     }
-    if rows.w < params.tokens {
+    if rows.w < params.queries {
         d_qkv[at.w + column] = x[3];
     }
 }

@@ -8,93 +8,175 @@
 mod head;
 mod sizes;
 
-use self::head::{head_backward, head_forward};
+use self::head::{Made, Slopes, head_backward, head_forward};
 use super::Real;
 use super::processor::{FUSED_EVERYWHERE, in_threads, widest};
 
-pub use self::sizes::Sizes;
+pub use self::sizes::{Place, Sizes, usual_scale};
 
-/// The output `[batch, tokens, heads, head_dim]` and the logarithms of the softmax's sums `[batch,
-/// heads, tokens]` for packed queries, keys and values `[batch, tokens, 3, heads, head_dim]`.
+/// Numbers, and where heads' rows lie among them.
+#[derive(Clone, Copy, Debug)]
+pub struct Placed<'a, T> {
+    /// The numbers.
+    pub numbers: &'a [T],
+    /// Where.
+    pub place: Place,
+}
+
+/// A mask: what is added to the scores. Numbers of -1e30 and less hide a key from a query.
+#[derive(Clone, Copy, Debug)]
+pub struct Bias<'a, T> {
+    /// The numbers.
+    pub numbers: &'a [T],
+    /// The steps from a sequence, a head, a query and a key to the next; 0 where all share it.
+    pub steps: [usize; 4],
+}
+
+/// Input of attention.
+#[derive(Clone, Copy, Debug)]
+pub struct Given<'a, T> {
+    /// The queries.
+    pub q: Placed<'a, T>,
+    /// The keys.
+    pub k: Placed<'a, T>,
+    /// The values.
+    pub v: Placed<'a, T>,
+    /// The mask.
+    pub bias: Option<Bias<'a, T>>,
+}
+
+impl<'a, T> Given<'a, T> {
+    /// Queries, keys and values side by side, `[batch, tokens, 3, heads, head_dim]`.
+    pub fn packed(qkv: &'a [T], sizes: Sizes) -> Self {
+        let [q, k, v] = Place::packed(sizes).map(|place| Placed { numbers: qkv, place });
+        Self { q, k, v, bias: None }
+    }
+}
+
+/// The output, placed as `to` says, without gaps, and the logarithms of the softmax's sums `[batch, heads, queries]`. A
+/// query that sees no key gets an output of 0.
 ///
 /// # Panics
 ///
-/// If `head_dim` is no multiple of 4, or the numbers are not as many as the sizes say.
-pub fn forward<T: Real>(qkv: &[T], sizes: Sizes) -> (Vec<T>, Vec<T>) {
-    let (row, tokens) = (sizes.inner(), sizes.tokens);
-    sizes.check(qkv.len(), 3);
-    let mut out = vec![T::ZERO; sizes.batch * tokens * row];
-    let mut lse = vec![T::ZERO; sizes.batch * sizes.heads * tokens];
-    if qkv.is_empty() {
+/// If `head_dim` is no multiple of 4, or there are fewer numbers than sizes and places say.
+pub fn forward<T: Real>(given: Given<'_, T>, to: Place, sizes: Sizes) -> (Vec<T>, Vec<T>) {
+    sizes.check();
+    let mut out = vec![T::ZERO; sizes.batch * sizes.queries * sizes.inner()];
+    let mut lse = vec![T::ZERO; sizes.batch * sizes.heads * sizes.queries];
+    if sizes.is_empty() {
         return (out, lse);
     }
+    let (of_out, of_lse) = (sizes.queries * sizes.inner(), sizes.heads * sizes.queries);
     let share = sizes.batch.div_ceil(sizes.threads());
-    let parts = qkv
-        .chunks(share * tokens * 3 * row)
-        .zip(out.chunks_mut(share * tokens * row))
-        .zip(lse.chunks_mut(share * sizes.heads * tokens));
-    in_threads(parts, |((qkv, out), lse)| {
-        let sequences = qkv
-            .chunks_exact(tokens * 3 * row)
-            .zip(out.chunks_exact_mut(tokens * row))
-            .zip(lse.chunks_exact_mut(sizes.heads * tokens));
-        for ((qkv, out), lse) in sequences {
-            for (head, lse) in lse.chunks_exact_mut(tokens).enumerate() {
-                forward_of_head(qkv, out, lse, head, sizes);
+    let parts = out.chunks_mut(share * of_out).zip(lse.chunks_mut(share * of_lse));
+    in_threads(parts.enumerate(), |(part, (out, lse))| {
+        let sequences = out.chunks_exact_mut(of_out).zip(lse.chunks_exact_mut(of_lse));
+        for (batch, (out, lse)) in (part * share..).zip(sequences) {
+            for head in 0..sizes.key_heads() {
+                forward_of_head(&given, [batch, head], out, lse, to, sizes);
             }
         }
     });
     (out, lse)
 }
 
-/// The slopes along `qkv`, given those along the output, and what [`forward`] gave.
+/// Input of the backward pass beside that of the forward pass.
+#[derive(Clone, Copy, Debug)]
+pub struct Passed<'a, T> {
+    /// What [`forward`] made.
+    pub out: Placed<'a, T>,
+    /// The slopes along it.
+    pub d_out: Placed<'a, T>,
+    /// The logarithms that [`forward`] made.
+    pub lse: &'a [T],
+}
+
+/// The slopes along queries, keys and values in new buffers of these lengths, which sequences share evenly. `to` says of each
+/// in which buffer, and where there, it is put.
 ///
 /// # Panics
 ///
 /// As [`forward`] does.
-pub fn backward<T: Real>(qkv: &[T], out: &[T], lse: &[T], d_out: &[T], sizes: Sizes) -> Vec<T> {
-    let (row, tokens) = (sizes.inner(), sizes.tokens);
-    sizes.check(qkv.len(), 3);
-    sizes.check(out.len(), 1);
-    sizes.check(d_out.len(), 1);
-    let mut d_qkv = vec![T::ZERO; qkv.len()];
-    if qkv.is_empty() {
-        return d_qkv;
+pub fn backward<T: Real>(
+    given: Given<'_, T>,
+    passed: Passed<'_, T>,
+    lengths: &[usize],
+    to: [(usize, Place); 3],
+    sizes: Sizes,
+) -> Vec<Vec<T>> {
+    sizes.check();
+    let mut slopes: Vec<Vec<T>> = lengths.iter().map(|length| vec![T::ZERO; *length]).collect();
+    if sizes.is_empty() {
+        return slopes;
     }
+    let mut sequences: Vec<Vec<&mut [T]>> = (0..sizes.batch).map(|_| Vec::new()).collect();
+    for buffer in &mut slopes {
+        let each = buffer.len() / sizes.batch;
+        for (sequence, part) in sequences.iter_mut().zip(buffer.chunks_exact_mut(each)) {
+            sequence.push(part);
+        }
+    }
+    let of_lse = sizes.heads * sizes.queries;
     let share = sizes.batch.div_ceil(sizes.threads());
-    let parts = qkv
-        .chunks(share * tokens * 3 * row)
-        .zip(out.chunks(share * tokens * row))
-        .zip(lse.chunks(share * sizes.heads * tokens))
-        .zip(d_out.chunks(share * tokens * row))
-        .zip(d_qkv.chunks_mut(share * tokens * 3 * row));
-    in_threads(parts, |((((qkv, out), lse), d_out), d_qkv)| {
-        let sequences = qkv
-            .chunks_exact(tokens * 3 * row)
-            .zip(out.chunks_exact(tokens * row))
-            .zip(lse.chunks_exact(sizes.heads * tokens))
-            .zip(d_out.chunks_exact(tokens * row))
-            .zip(d_qkv.chunks_exact_mut(tokens * 3 * row));
-        for ((((qkv, out), lse), d_out), d_qkv) in sequences {
-            for (head, lse) in lse.chunks_exact(tokens).enumerate() {
-                backward_of_head([qkv, out, lse, d_out], d_qkv, head, sizes);
+    in_threads(sequences.chunks_mut(share).enumerate(), |(part, sequences)| {
+        for (batch, buffers) in (part * share..).zip(sequences) {
+            let made = Made {
+                out: passed.out,
+                d_out: passed.d_out,
+                lse: &passed.lse[batch * of_lse..][..of_lse],
+            };
+            let mut slopes = Slopes { buffers, to };
+            for head in 0..sizes.key_heads() {
+                backward_of_head(&given, made, [batch, head], &mut slopes, sizes);
             }
         }
     });
-    d_qkv
+    slopes
 }
 
-fn forward_of_head<T: Real>(qkv: &[T], out: &mut [T], lse: &mut [T], head: usize, sizes: Sizes) {
+/// The slopes along `qkv` as [`Given::packed`] has it, given those along an output `[batch, tokens, heads, head_dim]`.
+///
+/// # Panics
+///
+/// As [`forward`] does.
+pub fn packed_backward<T: Real>(qkv: &[T], out: &[T], lse: &[T], d_out: &[T], sizes: Sizes) -> Vec<T> {
+    let place = Place::tokens_first(sizes.queries, sizes.heads, sizes.head_dim);
+    let [out, d_out] = [out, d_out].map(|numbers| Placed { numbers, place });
+    let passed = Passed { out, d_out, lse };
+    let to = Place::packed(sizes).map(|place| (0, place));
+    backward(Given::packed(qkv, sizes), passed, &[qkv.len()], to, sizes).remove(0)
+}
+
+fn forward_of_head<T: Real>(
+    given: &Given<'_, T>,
+    at: [usize; 2],
+    out: &mut [T],
+    lse: &mut [T],
+    to: Place,
+    sizes: Sizes,
+) {
     widest!(
-        [T: Real] (qkv: &[T], out: &mut [T], lse: &mut [T], head: usize, sizes: Sizes),
+        [T: Real] (given: &Given<'_, T>, at: [usize; 2], out: &mut [T], lse: &mut [T], to: Place, sizes: Sizes),
         fused head_forward::<T, true>,
         otherwise head_forward::<T, FUSED_EVERYWHERE>,
     )
 }
 
-fn backward_of_head<T: Real>(given: [&[T]; 4], d_qkv: &mut [T], head: usize, sizes: Sizes) {
+fn backward_of_head<T: Real>(
+    given: &Given<'_, T>,
+    made: Made<'_, T>,
+    at: [usize; 2],
+    slopes: &mut Slopes<'_, '_, T>,
+    sizes: Sizes,
+) {
     widest!(
-        [T: Real] (given: [&[T]; 4], d_qkv: &mut [T], head: usize, sizes: Sizes),
+        [T: Real] (
+            given: &Given<'_, T>,
+            made: Made<'_, T>,
+            at: [usize; 2],
+            slopes: &mut Slopes<'_, '_, T>,
+            sizes: Sizes,
+        ),
         fused head_backward::<T, true>,
         otherwise head_backward::<T, FUSED_EVERYWHERE>,
     )
@@ -108,23 +190,26 @@ mod tests {
     #[test]
     fn it_makes_no_difference_how_products_are_added() {
         for (tokens, causal) in [(1, true), (6, true), (7, false)] {
-            let sizes = Sizes {
-                batch: 1,
-                tokens,
-                heads: 2,
-                head_dim: 12,
-                causal,
-            };
+            let sizes = Sizes::of_tokens(1, tokens, 2, 12, causal);
             let numbers = |count: usize, by: usize| -> Vec<f32> {
                 (0..count).map(|i| ((i * by) % 31) as f32 / 15.0 - 1.0).collect()
             };
             let (qkv, d_out) = (numbers(3 * tokens * 24, 7), numbers(tokens * 24, 11));
-            let (out, lse) = forward(&qkv, sizes);
-            let d_qkv = backward(&qkv, &out, &lse, &d_out, sizes);
+            let given = Given::packed(&qkv, sizes);
+            let place = Place::tokens_first(tokens, 2, 12);
+            let (out, lse) = forward(given, place, sizes);
+            let d_qkv = packed_backward(&qkv, &out, &lse, &d_out, sizes);
             let mut found = (vec![0.0; out.len()], vec![0.0; lse.len()], vec![0.0; qkv.len()]);
-            for (head, lse) in found.1.chunks_exact_mut(tokens).enumerate() {
-                head_forward::<f32, false>(&qkv, &mut found.0, lse, head, sizes);
-                head_backward::<f32, false>([&qkv, &out, lse, &d_out], &mut found.2, head, sizes);
+            for head in 0..2 {
+                let [out, d_out] = [&out, &d_out].map(|numbers| Placed { numbers, place });
+                let lse = lse.as_slice();
+                head_forward::<f32, false>(&given, [0, head], &mut found.0, &mut found.1, place, sizes);
+                let mut slopes = Slopes {
+                    buffers: &mut [&mut found.2],
+                    to: Place::packed(sizes).map(|place| (0, place)),
+                };
+                let made = Made { out, d_out, lse };
+                head_backward::<f32, false>(&given, made, [0, head], &mut slopes, sizes);
             }
             for (expected, found) in [(out, found.0), (lse, found.1), (d_qkv, found.2)] {
                 for (e, f) in expected.iter().zip(&found) {

@@ -1,13 +1,15 @@
-//! The kernels of layers but for their products: attention, norms, activations, embeddings, losses.
+//! The kernels of layers but for products and attention: norms, activations, embeddings, losses.
 
 use super::bench::{Bench, SENTINEL, bits, numbers, scaled, spare};
 use annulus_shaders::cpu::activation::Activation;
-use annulus_shaders::cpu::attention::{self, Sizes};
+use annulus_shaders::cpu::attention::{Place, Placed};
 use annulus_shaders::cpu::cross_entropy::{cross_entropy, cross_entropy_backward};
 use annulus_shaders::cpu::dropout::{Mask, dropout};
 use annulus_shaders::cpu::embedding::{self, embedding, position_gradient, sorted, table_gradient};
+use annulus_shaders::cpu::gated::{gated, gated_backward};
 use annulus_shaders::cpu::norm::{Norm, norm, norm_backward};
 use annulus_shaders::cpu::rotary::rotate;
+use annulus_shaders::cpu::rotary_halves::{self, Angles};
 use annulus_shaders::cpu::softmax::{softmax, softmax_backward};
 use annulus_shaders::kernel::*;
 
@@ -51,128 +53,61 @@ const IGNORED: i32 = -1;
 
 /// All of them.
 pub async fn all(bench: &mut Bench) {
-    attentions(bench).await;
     rotations(bench).await;
+    rotations_of_halves(bench).await;
     norms(bench).await;
     activations(bench).await;
+    gates(bench).await;
     softmaxes(bench).await;
     dropouts(bench).await;
     embeddings(bench).await;
     losses(bench).await;
 }
 
-pub async fn attentions(bench: &mut Bench) {
-    // Tokens and columns of a unit of work, and units in a workgroup.
-    const SERIAL: [usize; 3] = [4, 32, 8];
-    const SLIM: [usize; 3] = [4, 16, 8];
-    const TILED: [usize; 3] = [32, 64, 1];
-    // Tokens 1, around tiles' edges and odd; heads' widths of every kind: within a chunk of 32, a whole one, more.
-    for (batch, tokens, heads, head_dim, causal) in [
-        (1, 1, 1, 4, true),
-        (2, 3, 2, 8, true),
-        (1, 5, 3, 12, false),
-        (1, 64, 2, 32, true),
-        (3, 63, 1, 16, true),
-        (1, 65, 2, 28, true),
-        (2, 7, 5, 40, true),
-        (1, 33, 2, 64, true),
-        (1, 13, 1, 100, false),
-        (1, 66, 1, 128, true),
-        (5, 17, 7, 20, false),
-        (1, 130, 2, 24, true),
+/// Batch, heads, tokens, width.
+pub async fn rotations_of_halves(bench: &mut Bench) {
+    for (shape, tokens_first, shared) in [
+        ([1, 1, 1, 2], false, true),
+        ([2, 3, 5, 8], true, true),
+        ([3, 2, 17, 12], false, false),
+        ([1, 4, 65, 64], true, false),
+        ([2, 2, 3, 6], true, false),
     ] {
-        let sizes = Sizes {
-            batch,
-            tokens,
-            heads,
-            head_dim,
-            causal,
+        let [batch, heads, tokens, width] = shape;
+        let place = match tokens_first {
+            true => Place::tokens_first(tokens, heads, width),
+            false => Place::heads_first(tokens, heads, width),
         };
-        let what = format!("{sizes:?}");
-        let qkv = numbers(batch * tokens * 3 * sizes.inner(), 3);
-        let d_out = numbers(qkv.len() / 3, 4);
-        let (out, lse) = attention::forward(&qkv, sizes);
-        let d_qkv = attention::backward(&qkv, &out, &lse, &d_out, sizes);
-        for (forward, backward, [rows, columns, units]) in [
-            (&ATTENTION_FORWARD, Some(&ATTENTION_BACKWARD), SERIAL),
-            (
-                &ATTENTION_FORWARD_NARROW,
-                Some(&ATTENTION_BACKWARD_NARROW),
-                SERIAL,
-            ),
-            (&ATTENTION_FORWARD_TILED, Some(&ATTENTION_BACKWARD_TILED), TILED),
-            (&ATTENTION_FORWARD_UNROLLED, None, SERIAL),
-            (&ATTENTION_FORWARD_UNROLLED_NARROW, None, SERIAL),
-            (&ATTENTION_FORWARD_UNROLLED_SLIM, None, SLIM),
-        ] {
-            // Narrow and slim texts are for heads of one chunk of columns.
-            let one_chunk = forward.name.ends_with("_narrow") || forward.name.ends_with("_slim");
-            if one_chunk && head_dim > columns {
-                continue;
-            }
-            let blocks = tokens.div_ceil(rows) * head_dim.div_ceil(columns);
-            let groups = (batch * heads * blocks).div_ceil(units);
-            let params = [
-                tokens as u32,
-                heads as u32,
-                head_dim as u32 / 4,
-                (batch * heads) as u32,
-                head_dim.div_ceil(columns) as u32,
-                causal.into(),
-                (sizes.scale() as f32).to_bits(),
-            ];
-            // Some workgroups too many.
-            let surplus = spare(groups);
-            let expected = [out.as_slice(), &lse];
-            bench
-                .case(forward, &what, &[&qkv], &expected, 1e-5, params, surplus)
-                .await;
-            let inputs = [qkv.as_slice(), &out, &lse, &d_out];
-            if let Some(kernel) = backward {
-                let [a, b, c, d, e, f, g] = params;
-                let params = [a, b, c, d, e, f, g, groups as u32];
-                let kinds = if units == 1 { 3 } else { 2 };
-                let groups = spare(kinds * groups);
-                bench
-                    .case(kernel, &what, &inputs, &[&d_qkv], 1e-5, params, groups)
-                    .await;
-                continue;
-            }
-            // One kernel writes the queries' slopes, the other one the rest, and neither touches the other's.
-            let [for_queries, for_keys] = match columns {
-                16 => [&ATTENTION_BACKWARD_QUERIES_SLIM, &ATTENTION_BACKWARD_KEYS_SLIM],
-                _ if one_chunk => [
-                    &ATTENTION_BACKWARD_QUERIES_NARROW,
-                    &ATTENTION_BACKWARD_KEYS_NARROW,
-                ],
-                _ => [&ATTENTION_BACKWARD_QUERIES, &ATTENTION_BACKWARD_KEYS],
-            };
-            let is_query = |at: usize| (at / sizes.inner()).is_multiple_of(3);
-            let part = |queries: bool| -> Vec<f32> {
-                let there = d_qkv.iter().enumerate();
-                there
-                    .map(|(at, x)| if is_query(at) == queries { *x } else { SENTINEL })
-                    .collect()
-            };
-            let delta: Vec<f32> = (0..lse.len())
-                .map(|at| {
-                    let (pair, token) = (at / tokens, at % tokens);
-                    let row = (pair / heads * tokens + token) * heads + pair % heads;
-                    let columns = row * head_dim..(row + 1) * head_dim;
-                    out[columns.clone()]
-                        .iter()
-                        .zip(&d_out[columns])
-                        .map(|(x, y)| x * y)
-                        .sum()
-                })
+        let to = Place::heads_first(tokens, heads, width);
+        let x = numbers(batch * heads * tokens * width, 1);
+        let tables = if shared { 1 } else { batch };
+        let [cosine, sine] = [2, 3].map(|seed| numbers(tables * tokens * width, seed));
+        let step = if shared { 0 } else { tokens * width };
+        let angles = Angles {
+            cosine: &cosine,
+            sine: &sine,
+            batch: step,
+        };
+        let (kernel, half) = fitting([&ROTARY_HALVES, &ROTARY_HALVES_SCALAR], width / 2);
+        let each = width / 2 / half;
+        for back in [false, true] {
+            let numbers = &x[..];
+            let expected = rotary_halves::rotate(Placed { numbers, place }, angles, to, shape, back);
+            let elements =
+                |place: Place| [place.start, place.batch, place.head, place.token].map(|x| x / each);
+            let count = batch * heads * tokens * half;
+            let rest = [count, half, tokens, heads, step / each, back.into(), 0, 0];
+            let params: Vec<u32> = [&elements(place)[..], &elements(to), &rest]
+                .concat()
+                .iter()
+                .map(|word| *word as u32)
                 .collect();
-            let expected = [&part(true)[..], &delta];
+            let params: [u32; 16] = params.try_into().expect("as many words as there are parameters");
+            let what = format!("{shape:?} back {back}");
+            let inputs = [&x[..], &cosine, &sine];
+            let groups = spare(count.div_ceil(64));
             bench
-                .case(for_queries, &what, &inputs, &expected, 1e-5, params, surplus)
-                .await;
-            let inputs = [qkv.as_slice(), &lse, &delta, &d_out];
-            bench
-                .case(for_keys, &what, &inputs, &[&part(false)], 1e-5, params, surplus)
+                .case(kernel, &what, &inputs, &[&expected], 1e-6, params, groups)
                 .await;
         }
     }
@@ -253,9 +188,37 @@ pub async fn norms(bench: &mut Bench) {
     }
 }
 
+/// In the order of their numbers in kernels.
+const ACTIVATIONS: [Activation; 4] = [
+    Activation::Relu,
+    Activation::Gelu,
+    Activation::Silu,
+    Activation::GeluTanh,
+];
+
+pub async fn gates(bench: &mut Bench) {
+    for (code, kind) in (1u32..).zip(ACTIVATIONS) {
+        for count in [1, 4, 63, 256, 257, 1031] {
+            let (gate, x, gradient) = (scaled(count, 1), numbers(count, 2), numbers(count, 3));
+            let what = format!("{kind:?} {count}");
+            let (kernel, elements) = fitting([&GATED, &GATED_SCALAR], count);
+            let (params, groups) = ([elements as u32, code], spare(elements.div_ceil(64)));
+            let expected = gated(&gate, &x, kind);
+            bench
+                .case(kernel, &what, &[&gate, &x], &[&expected], 2e-6, params, groups)
+                .await;
+            let (kernel, _) = fitting([&GATED_BACKWARD, &GATED_BACKWARD_SCALAR], count);
+            let [to_gate, to_x] = gated_backward(&gate, &x, &gradient, kind);
+            let inputs = [&gate[..], &x, &gradient];
+            bench
+                .case(kernel, &what, &inputs, &[&to_gate, &to_x], 4e-6, params, groups)
+                .await;
+        }
+    }
+}
+
 pub async fn activations(bench: &mut Bench) {
-    let kinds = [Activation::Relu, Activation::Gelu, Activation::Silu];
-    for (code, kind) in (1u32..).zip(kinds) {
+    for (code, kind) in (1u32..).zip(ACTIVATIONS) {
         // The last takes more than one row of workgroups.
         for count in [1, 4, 63, 256, 257, 1031, 4_200_001] {
             if count > 10_000 && kind != Activation::Relu {

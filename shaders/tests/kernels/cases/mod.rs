@@ -2,6 +2,7 @@
 //! natively, and the page that `cargo xtask browser kernels` builds runs them in a browser, whose compiler is another.
 #![allow(dead_code)]
 
+pub mod attentions;
 pub mod bench;
 pub mod layers;
 pub mod products;
