@@ -8,7 +8,7 @@ use crate::device::{self, DeviceKind, DeviceRequest};
 use crate::tasks::gpt::presets::Preset;
 use annulus_shaders::cpu::activation::Activation;
 use annulus_shaders::ops::activation::activation;
-use annulus_shaders::ops::attention::{AttentionOptions, attention, packed_attention};
+use annulus_shaders::ops::attention::packed_attention;
 use annulus_shaders::ops::cross_entropy::cross_entropy;
 use annulus_shaders::ops::embedding::embedding;
 use annulus_shaders::ops::linear::{MlpWeights, WeightLayout, linear, mlp};
@@ -237,14 +237,13 @@ fn product_rate(device: &Device, side: usize, repeats: usize) -> f64 {
 /// Makes a case at these sizes.
 type Make = fn(Sizes, &Device) -> Case;
 
-const CASES: [Make; 12] = [
+const CASES: [Make; 11] = [
     |sizes, device| linear_case(sizes, 3 * sizes.width, device),
     |sizes, device| linear_case(sizes, sizes.width, device),
     |sizes, device| linear_case(sizes, sizes.hidden, device),
     |sizes, device| linear_case(sizes, sizes.vocabulary, device),
     mlp_case,
     attention_case,
-    masked_attention_case,
     norm_case,
     loss_case,
     embedding_case,
@@ -322,7 +321,6 @@ fn mlp_case(sizes: Sizes, device: &Device) -> Case {
             up_bias: None,
             down,
             down_bias: None,
-            layout: WeightLayout::InputsFirst,
         };
         mlp(x, weights, None, Activation::Gelu).sum()
     };
@@ -358,56 +356,6 @@ fn attention_case(sizes: Sizes, device: &Device) -> Case {
         7.0 * (WINDOWS * heads) as f64 * product(tokens, tokens, columns) / 2.0,
         move || packed_attention(same(), heads, true).sum(),
         move || causal_attention(packed(), heads).sum(),
-    )
-}
-
-/// As models from elsewhere have it: operands on their own, two heads of queries to one of keys, and some keys hidden.
-fn masked_attention_case(sizes: Sizes, device: &Device) -> Case {
-    let Sizes {
-        tokens,
-        rows,
-        width,
-        heads,
-        ..
-    } = sizes;
-    let (columns, key_heads) = (width / heads, heads.div_ceil(2));
-    let heads = 2 * key_heads;
-    let operand = |heads: usize| {
-        let x = random(WINDOWS * tokens, heads * columns, device);
-        move || {
-            x.clone()
-                .reshape([WINDOWS, tokens, heads, columns])
-                .swap_dims(1, 2)
-        }
-    };
-    let (q, k, v) = (operand(heads), operand(key_heads), operand(key_heads));
-    let hidden: Vec<f32> = (0..tokens)
-        .map(|key| if key % 5 == 4 { -1e30 } else { 0.0 })
-        .collect();
-    let mask = Tensor::<1>::from_data(hidden.as_slice(), device).reshape([1, 1, 1, tokens]);
-    let same = (q.clone(), k.clone(), v.clone(), mask.clone());
-    let stock = move || {
-        let shared = |x: Tensor<4>| {
-            let each: Tensor<5> = x.unsqueeze_dim(2);
-            let each = each.expand([WINDOWS, key_heads, 2, tokens, columns]);
-            each.reshape([WINDOWS, heads, tokens, columns])
-        };
-        let scores = q().matmul(shared(k()).transpose()) / (columns as f64).sqrt() + mask.clone();
-        stock::softmax(scores, 3).matmul(shared(v())).sum()
-    };
-    let ours = move || {
-        let options = AttentionOptions {
-            mask: Some(same.3.clone()),
-            ..AttentionOptions::default()
-        };
-        attention(same.0(), same.1(), same.2(), options).sum()
-    };
-    Case::new(
-        format!("masked attention {WINDOWS} x {tokens}, {heads} heads of {columns}, {key_heads} of keys"),
-        rows * columns * (7 * heads + 4 * key_heads),
-        7.0 * (WINDOWS * heads) as f64 * product(tokens, tokens, columns),
-        ours,
-        stock,
     )
 }
 

@@ -4,8 +4,9 @@ use crate::common::{again, gpu};
 use annulus_shaders::launch::{ADAPTER_VARIABLE, Adapter, adapter_of};
 
 /// Tests that compare operations with Burn's own and with slopes, not kernels with their twins.
-const OPERATIONS: [&str; 6] = [
-    "with_burns",
+const OPERATIONS: [&str; 7] = [
+    "agree_with_burns",
+    "separate_attention_agrees",
     "are_slopes",
     "gradient",
     "optim::",
