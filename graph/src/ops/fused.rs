@@ -1,7 +1,7 @@
 //! Operations that a graph gets when patterns of smaller ones are replaced.
 
 use annulus_shaders::nn::Activation;
-use annulus_shaders::ops::attention::attention;
+use annulus_shaders::ops::attention::packed_attention as attention_of_packed;
 use annulus_shaders::ops::embedding::embedding;
 use annulus_shaders::ops::linear::{MlpWeights, mlp};
 use burn::tensor::{Int, Tensor};
@@ -78,7 +78,7 @@ fn packed_attention(call: &mut Call) -> Made {
     }
     call.reserve(&[batch, heads, tokens])?;
     call.reserve(&[batch, tokens, columns / 3])?;
-    let made = attention(packed.any(), heads, call.flag("is_causal"));
+    let made = attention_of_packed(packed.any(), heads, call.flag("is_causal"));
     one(Floats::new(made.into_dispatch()))
 }
 

@@ -321,6 +321,7 @@ fn mlp_case(sizes: Sizes, device: &Device) -> Case {
             up_bias: None,
             down,
             down_bias: None,
+            layout: WeightLayout::InputsFirst,
         };
         mlp(x, weights, None, Activation::Gelu).sum()
     };

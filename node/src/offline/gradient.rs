@@ -8,9 +8,9 @@ use std::io::Write as _;
 use std::path::Path;
 
 use crate::device::{DeviceChoice, DeviceError, open};
-use crate::store::files::{FileError, write_atomic};
 use crate::task::{Data, TaskError};
 use crate::tasks::graph::{ModelFile, ModelFileConfig};
+use annulus_net::files::{FileError, write_atomic};
 
 /// What to compute.
 #[derive(Clone, Copy, Debug)]
