@@ -8,6 +8,7 @@ use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::wgpu::MemoryConfiguration;
 use burn::tensor::{Device, DeviceKind, Gradients, Tensor};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 /// The folder with all fixtures, if it is there. Says so if not.
 pub fn all_fixtures() -> Option<PathBuf> {
@@ -34,26 +35,27 @@ pub fn own_fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures")
 }
 
-/// A GPU, or a program that plays one; says so where there is none.
+/// A GPU, or a program that plays one, opened once for all tests; says so where there is none.
 pub fn gpu() -> Option<Device> {
-    let kinds = [
-        DeviceKind::DiscreteGpu(0),
-        DeviceKind::IntegratedGpu(0),
-        DeviceKind::VirtualGpu(0),
-        DeviceKind::Cpu,
-    ];
-    let device = kinds.into_iter().find_map(|kind| {
-        let options = Device::wgpu_options().device_kind(kind);
-        options
-            .memory_config(MemoryConfiguration::ExclusivePages)
-            .init()
-            .ok()
+    static DEVICE: OnceLock<Option<Device>> = OnceLock::new();
+    let device = DEVICE.get_or_init(|| {
+        let kinds = [
+            DeviceKind::DiscreteGpu(0),
+            DeviceKind::IntegratedGpu(0),
+            DeviceKind::VirtualGpu(0),
+            DeviceKind::Cpu,
+        ];
+        kinds.into_iter().find_map(|kind| {
+            let options = Device::wgpu_options().device_kind(kind);
+            let options = options.memory_config(MemoryConfiguration::ExclusivePages);
+            options.init().ok()
+        })
     });
     match device {
         Some(_) => ending::leave_the_driver_alone(),
         None => println!("skipped: this machine has no adapter, not even a software one"),
     }
-    device
+    device.clone()
 }
 
 /// The gradients of a model by the names of its parameters; none for a parameter that the loss does not depend on.
