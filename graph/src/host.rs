@@ -177,6 +177,17 @@ impl HostTensor {
         }
     }
 
+    /// One number everywhere, as elements of a type.
+    pub(crate) fn filled(shape: Vec<usize>, element: Element, value: f64) -> Self {
+        let count = shape.iter().product();
+        let numbers = match element {
+            Element::Float => Numbers::Floats(vec![value as f32; count]),
+            Element::Integer => Numbers::Integers(vec![value as i64; count]),
+            Element::Boolean => Numbers::Booleans(vec![value != 0.0; count]),
+        };
+        Self::of(shape, numbers)
+    }
+
     /// The only element, a number.
     pub(crate) fn number(&self) -> Result<f64, String> {
         match &*self.numbers {

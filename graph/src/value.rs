@@ -95,6 +95,7 @@ impl Floats {
 
 /// A value of the graph.
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "most values are on the device")]
 pub(crate) enum Value {
     Device(Floats),
     Host(HostTensor),

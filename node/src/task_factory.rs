@@ -42,8 +42,12 @@ pub struct TaskFactory {
     /// Loads it without data, for a peer that computes only inner steps of a model with this layout.
     pub load_inner: fn(&str, &Layout) -> Result<LoadedTask, TaskError>,
     /// Makes a predictor from a model file; none if the task predicts nothing.
-    pub predictor: fn(&BTreeMap<String, String>, &Tensors) -> Result<Option<Box<dyn Predict>>, TaskError>,
+    pub predictor: MakePredictor,
 }
+
+/// Makes a predictor of a model file's metadata and tensors.
+pub type MakePredictor =
+    fn(&BTreeMap<String, String>, &Tensors) -> Result<Option<Box<dyn Predict>>, TaskError>;
 
 /// A task with its data.
 pub struct LoadedTask {

@@ -315,7 +315,15 @@ def filled(w: Lowering, c: Call) -> Name:
 
 @rule("embedding")
 def embedding(w: Lowering, c: Call) -> Name:
-    return w.graph.add("Gather", [w.read(c["weight"]), w.read(c["indices"])], axis=0)
+    ids = w.read(c["indices"])
+    rows = w.graph.add("Gather", [w.read(c["weight"]), ids], axis=0)
+    padding = c.get("padding_idx", -1)
+    if padding < 0:
+        return rows
+    # The row of the padding is used as it is, and gets no gradient.
+    is_padding = w.graph.add("Equal", [ids, w.graph.constant(padding, element_of(c["indices"]))])
+    is_padding = w.graph.add("Unsqueeze", [is_padding, w.graph.constant([-1], np.int64)])
+    return w.graph.add("Where", [is_padding, w.graph.add("Detach", [rows], domain=ANNULUS), rows])
 
 
 @rule("gather")

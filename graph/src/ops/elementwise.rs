@@ -46,6 +46,7 @@ pub(super) const KINDS: &[Kind] = &[
     Kind::onnx("Gelu", (1, 1), gelu).with(&[("approximate", Type::Text)]),
     Kind::onnx("Swish", (1, 1), swish).with(&[("alpha", Type::Float)]),
     Kind::ours("Swish", (1, 1), swish).with(&[("alpha", Type::Float)]),
+    Kind::ours("Detach", (1, 1), |call| on_device(call, Dispatch::float_detach)),
     Kind::onnx("HardSwish", (1, 1), |call| on_device(call, hard_swish)),
     Kind::onnx("HardSigmoid", (1, 1), hard_sigmoid).with(&[("alpha", Type::Float), ("beta", Type::Float)]),
     Kind::onnx("LeakyRelu", (1, 1), leaky_relu).with(&[("alpha", Type::Float)]),

@@ -4,8 +4,8 @@ use burn::backend::ops::FloatTensorOps;
 use burn::backend::{Dispatch, Slice};
 use burn::tensor::TensorData;
 
-use crate::host::{self, Range};
-use crate::pass::{Call, Kind, Made, Type, one};
+use crate::host::{self, HostTensor, Range};
+use crate::pass::{Call, Kind, Made, Type};
 use crate::value::{Floats, Value};
 
 pub(super) const KINDS: &[Kind] = &[
@@ -121,7 +121,7 @@ fn pad(call: &mut Call) -> Made {
     if !matches!(call.text("mode"), None | Some("constant")) {
         return Err("a border that is not constant".into());
     }
-    let x = call.floats(0)?;
+    let mut x = call.value(0)?;
     let rank = x.shape().len();
     let widths = call.host(1)?.sizes()?;
     let value = call.optional_host(2)?.map_or(Ok(0.0), |value| value.number())?;
@@ -137,32 +137,52 @@ fn pad(call: &mut Call) -> Made {
         ));
     }
     let (before, behind) = widths.split_at(axes.len());
-    let mut x = x;
-    for (axis, width) in axes.iter().zip(before.iter().zip(behind)) {
-        let shape = x.shape().to_vec();
-        let mut parts = vec![x.tensor()];
-        let mut wide = shape.clone();
-        for (width, first) in [(*width.0, true), (*width.1, false)] {
-            if width == 0 {
-                continue;
-            }
-            let mut border = shape.clone();
-            border[*axis] = width;
-            let count = call.reserve(&border)?;
-            wide[*axis] = wide[*axis]
-                .checked_add(width)
-                .ok_or("a border that is too wide")?;
-            let data = TensorData::new(vec![value as f32; count], border);
-            let border = Dispatch::float_from_data(data, call.pass.device);
-            parts.insert(if first { 0 } else { parts.len() }, border);
+    for (axis, (before, behind)) in axes.iter().zip(before.iter().zip(behind)) {
+        let mut wide = x.shape().to_vec();
+        for width in [before, behind] {
+            let length = wide[*axis].checked_add(*width);
+            wide[*axis] = length.ok_or("a border that is too wide")?;
         }
-        call.reserve(&wide)?;
-        x = match parts.len() {
-            1 => Floats::new(parts.remove(0)),
-            _ => Floats::new(Dispatch::float_cat(parts, *axis)),
+        let border = |width: usize| {
+            let mut shape = wide.clone();
+            shape[*axis] = width;
+            (width > 0).then_some(shape)
         };
+        let borders = [border(*before), border(*behind)];
+        x = bordered(call, &x, *axis, borders, value, &wide)?;
     }
-    one(x)
+    Ok(vec![x])
+}
+
+/// A tensor between two borders of one number along an axis. `wide` is the shape of all three.
+fn bordered(
+    call: &mut Call,
+    x: &Value,
+    axis: usize,
+    [before, behind]: [Option<Vec<usize>>; 2],
+    value: f64,
+    wide: &[usize],
+) -> Result<Value, String> {
+    match x {
+        Value::Host(x) => {
+            call.reserve_host(wide)?;
+            let border = |shape: Vec<usize>| HostTensor::filled(shape, x.element(), value);
+            let parts = [before.map(border), Some(x.clone()), behind.map(border)];
+            let parts: Vec<HostTensor> = parts.into_iter().flatten().collect();
+            Ok(HostTensor::concatenated(&parts, axis)?.into())
+        }
+        Value::Device(x) => {
+            call.reserve(wide)?;
+            let device = call.pass.device;
+            let border = |shape: Vec<usize>| {
+                let count = shape.iter().product();
+                Dispatch::float_from_data(TensorData::new(vec![value as f32; count], shape), device)
+            };
+            let parts = [before.map(border), Some(x.clone().tensor()), behind.map(border)];
+            let parts = parts.into_iter().flatten().collect();
+            Ok(Floats::shaped(Dispatch::float_cat(parts, axis), wide.to_vec()).into())
+        }
+    }
 }
 
 /// Columns of rows, for layers that compute several things in one product.

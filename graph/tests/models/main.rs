@@ -6,4 +6,5 @@ mod fixtures;
 mod fusion;
 mod fuzz;
 mod hostile;
+mod lanes;
 mod modes;

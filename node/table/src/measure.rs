@@ -88,7 +88,7 @@ mod tests {
             found.octiles,
             [-1.0, 1.5625, 2.25, 3.1875, 3.75, 4.625, 5.0, 5.875, 9.25]
         );
-        assert_eq!((found.mean, found.deviation), (3.825, 2.641_140_9));
+        assert_eq!((found.mean, found.deviation), (3.825, 2.641_141));
         assert_eq!(numbers(vec![7.0]).octiles, [7.0; 9]);
     }
 

@@ -153,6 +153,10 @@ pub trait LinearOps: Backend {
     ) -> FloatTensor<Self>;
 
     /// See [`mlp`](mlp()).
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "what dispatches them takes tensors one by one"
+    )]
     fn mlp(
         x: FloatTensor<Self>,
         up: FloatTensor<Self>,
