@@ -247,7 +247,7 @@ def lora() -> Case:
     return Case(get_peft_model(base.model, settings), base.samples, None)
 
 
-# Held out: no rule was written for one of them.
+# Architectures of other libraries. No rule of the exporter names one of them.
 
 
 def torchvision_case(name: str, size: int, **options: Any) -> Case:
