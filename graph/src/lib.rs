@@ -1,7 +1,7 @@
 //! Trains a model that comes as a file, without compiling anything.
 //!
-//! A PyTorch model becomes an ONNX file with training semantics: batch norm that uses its batch, dropout that drops, and
-//! each parameter under its name in the state_dict. [`Graph::read`] reads it, and [`Graph::run`] computes its loss by
+//! A PyTorch model becomes an ONNX file with training semantics: batch norm uses its batch, and dropout drops. Each
+//! parameter keeps its name in the state_dict. [`Graph::read`] reads the file. [`Graph::run`] computes its loss by
 //! interpreting one operation after the other on Burn's tensors. On a device with autodiff, Burn records the tape, so
 //! that each operation needs a forward pass only. Interpreting one costs less than a microsecond.
 //!

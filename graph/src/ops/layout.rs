@@ -170,12 +170,16 @@ fn tile(call: &mut Call) -> Made {
 }
 
 fn concatenate(call: &mut Call) -> Made {
-    let count = call.node.inputs.len();
-    let parts = (0..count)
+    let parts = (0..call.node.inputs.len())
         .map(|input| call.value(input))
         .collect::<Result<Vec<_>, _>>()?;
+    let axis = call.axis("axis", 0, parts[0].shape().len())?;
+    one(joined(call, parts, axis)?)
+}
+
+/// Tensors side by side along an axis; on the host if all are there.
+pub(super) fn joined(call: &mut Call, parts: Vec<Value>, axis: usize) -> Result<Value, String> {
     let first = parts[0].shape().to_vec();
-    let axis = call.axis("axis", 0, first.len())?;
     let mut shape = first.clone();
     shape[axis] = 0;
     for part in &parts {
@@ -194,17 +198,14 @@ fn concatenate(call: &mut Call) -> Made {
     };
     if let Some(hosts) = parts.iter().map(on_host).collect::<Option<Vec<HostTensor>>>() {
         call.reserve_host(&shape)?;
-        return one(HostTensor::concatenated(&hosts, axis)?);
+        return Ok(HostTensor::concatenated(&hosts, axis)?.into());
     }
     call.reserve(&shape)?;
-    let tensors = (0..count).map(|input| Ok(call.floats(input)?.tensor()));
+    let tensors = parts.into_iter().map(|part| Ok(call.on_device(part)?.tensor()));
     let mut tensors = tensors.collect::<Result<Vec<_>, String>>()?;
-    one(Floats::shaped(
-        if count == 1 {
-            tensors.remove(0)
-        } else {
-            Dispatch::float_cat(tensors, axis)
-        },
-        shape,
-    ))
+    let made = match tensors.len() {
+        1 => tensors.remove(0),
+        _ => Dispatch::float_cat(tensors, axis),
+    };
+    Ok(Floats::shaped(made, shape).into())
 }

@@ -2,9 +2,9 @@
 
 use burn::backend::ops::FloatTensorOps;
 use burn::backend::{Dispatch, Slice};
-use burn::tensor::TensorData;
 
-use crate::host::{self, HostTensor, Range};
+use super::layout::joined;
+use crate::host::{self, Element, HostTensor, Range};
 use crate::pass::{Call, Kind, Made, Type};
 use crate::value::{Floats, Value};
 
@@ -137,92 +137,70 @@ fn pad(call: &mut Call) -> Made {
         ));
     }
     let (before, behind) = widths.split_at(axes.len());
-    for (axis, (before, behind)) in axes.iter().zip(before.iter().zip(behind)) {
-        let mut wide = x.shape().to_vec();
-        for width in [before, behind] {
-            let length = wide[*axis].checked_add(*width);
-            wide[*axis] = length.ok_or("a border that is too wide")?;
-        }
-        let border = |width: usize| {
-            let mut shape = wide.clone();
-            shape[*axis] = width;
-            (width > 0).then_some(shape)
-        };
-        let borders = [border(*before), border(*behind)];
-        x = bordered(call, &x, *axis, borders, value, &wide)?;
+    for (axis, (before, behind)) in axes.into_iter().zip(before.iter().zip(behind)) {
+        let length = before.checked_add(*behind);
+        let length = length.and_then(|length| length.checked_add(x.shape()[axis]));
+        length.ok_or("a border that is too wide")?;
+        let parts = [
+            border(call, &x, axis, *before, value)?,
+            Some(x.clone()),
+            border(call, &x, axis, *behind, value)?,
+        ];
+        x = joined(call, parts.into_iter().flatten().collect(), axis)?;
     }
     Ok(vec![x])
 }
 
-/// A tensor between two borders of one number along an axis. `wide` is the shape of all three.
-fn bordered(
+/// One number beside a tensor along an axis; none of no width.
+fn border(
     call: &mut Call,
     x: &Value,
     axis: usize,
-    [before, behind]: [Option<Vec<usize>>; 2],
+    width: usize,
     value: f64,
-    wide: &[usize],
-) -> Result<Value, String> {
-    match x {
-        Value::Host(x) => {
-            call.reserve_host(wide)?;
-            let border = |shape: Vec<usize>| HostTensor::filled(shape, x.element(), value);
-            let parts = [before.map(border), Some(x.clone()), behind.map(border)];
-            let parts: Vec<HostTensor> = parts.into_iter().flatten().collect();
-            Ok(HostTensor::concatenated(&parts, axis)?.into())
-        }
-        Value::Device(x) => {
-            call.reserve(wide)?;
-            let device = call.pass.device;
-            let border = |shape: Vec<usize>| {
-                let count = shape.iter().product();
-                Dispatch::float_from_data(TensorData::new(vec![value as f32; count], shape), device)
-            };
-            let parts = [before.map(border), Some(x.clone().tensor()), behind.map(border)];
-            let parts = parts.into_iter().flatten().collect();
-            Ok(Floats::shaped(Dispatch::float_cat(parts, axis), wide.to_vec()).into())
-        }
+) -> Result<Option<Value>, String> {
+    if width == 0 {
+        return Ok(None);
     }
+    let mut shape = x.shape().to_vec();
+    shape[axis] = width;
+    let element = match x {
+        Value::Host(x) => {
+            call.reserve_host(&shape)?;
+            x.element()
+        }
+        Value::Device(_) => {
+            call.reserve(&shape)?;
+            Element::Float
+        }
+    };
+    Ok(Some(HostTensor::filled(shape, element, value).into()))
 }
 
 /// Columns of rows, for layers that compute several things in one product.
 pub(super) fn columns(x: &Floats, start: usize, count: usize) -> Floats {
-    let rows = x.shape()[0];
-    let ranges = [
-        Range::all(rows),
-        Range {
-            start,
-            count,
-            step: 1,
-        },
-    ];
-    Floats::new(Dispatch::float_slice(
-        x.clone().tensor(),
-        &ranges.each_ref().map(burn_slice),
-    ))
+    along(x, 1, start, count)
 }
 
 /// Rows of a matrix.
 pub(super) fn rows(x: &Floats, start: usize, count: usize) -> Floats {
-    let width = x.shape()[1];
-    let ranges = [
-        Range {
-            start,
-            count,
-            step: 1,
-        },
-        Range::all(width),
-    ];
-    Floats::new(Dispatch::float_slice(
-        x.clone().tensor(),
-        &ranges.each_ref().map(burn_slice),
-    ))
+    along(x, 0, start, count)
+}
+
+fn along(x: &Floats, axis: usize, start: usize, count: usize) -> Floats {
+    let mut ranges = [Range::all(x.shape()[0]), Range::all(x.shape()[1])];
+    ranges[axis] = Range {
+        start,
+        count,
+        step: 1,
+    };
+    let slices = ranges.each_ref().map(burn_slice);
+    Floats::new(Dispatch::float_slice(x.clone().tensor(), &slices))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::HostTensor;
 
     #[test]
     fn a_slice_of_burn_ends_behind_its_last_element() {

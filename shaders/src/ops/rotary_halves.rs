@@ -17,9 +17,9 @@ use crate::cpu::rotary_halves::Angles;
 use crate::kernel::{Kernel, ROTARY_HALVES, ROTARY_HALVES_SCALAR, fitting};
 use crate::launch::{self, grid, launch};
 
-/// Turns the rows of x `[batch, heads, tokens, head_dim]`, number i with number `i + head_dim / 2`, by angles whose cosine and
-/// sine are given for each number, `[batch, tokens, head_dim]`, where the batch may be 1: x cosine + rotate_half(x) sine in
-/// Hugging Face's words. Angles get no gradient. Tensors whose axes were swapped are read as they lie.
+/// Turns the rows of x `[batch, heads, tokens, head_dim]`, number i with number `i + head_dim / 2`. Cosine and sine of the
+/// angles are `[batch, tokens, head_dim]`, where the batch may be 1. In Hugging Face's words: x cosine + rotate_half(x)
+/// sine. Angles get no gradient. Tensors whose axes were swapped are read as they lie.
 ///
 /// # Panics
 ///

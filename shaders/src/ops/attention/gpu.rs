@@ -156,7 +156,7 @@ static TILED_MASKED: Plan = Plan {
     ..TILED
 };
 
-/// What decides which kernels an attention takes.
+/// The form of an attention, which decides its kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// Packed operands.
