@@ -81,20 +81,19 @@ pub fn gradient(folder: &Path, asked: Asked, out: &Path) -> Result<Done, Gradien
     let output = file.graph().run(&model, &batch.inputs, &device, options)?;
     let gradients = output.loss.backward();
     let mut tensors = by_name(&model, &gradients)?;
-    let trained = |name: &str| {
-        let mut parameters = file.graph().parameters().iter();
-        parameters.any(|parameter| parameter.name == name && parameter.role == Role::Trained)
-    };
-    tensors.retain(|(name, _, _)| trained(name));
     // As the state_dict has them: a module gives an axis to parameters that have none.
-    for (name, shape, _) in &mut tensors {
-        let parameter = file
+    tensors.retain_mut(|(name, shape, _)| {
+        let mut trained = file
             .graph()
             .parameters()
             .iter()
-            .find(|parameter| parameter.name == *name);
-        *shape = parameter.map_or(shape.clone(), |parameter| parameter.shape().to_vec());
-    }
+            .filter(|p| p.role == Role::Trained);
+        let parameter = trained.find(|parameter| parameter.name == *name);
+        parameter.is_some_and(|parameter| {
+            *shape = parameter.shape().to_vec();
+            true
+        })
+    });
     let loss = floats(output.loss.inner())?;
     tensors.push(("loss".into(), vec![1], loss.clone()));
     if let Some(logits) = output.logits {
