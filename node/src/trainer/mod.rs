@@ -4,6 +4,7 @@
 //! a round needs. [`span`] computes some steps of a model, for models that are too large for one machine.
 
 mod backward;
+mod fitting;
 mod layout;
 mod on_cpu;
 mod on_device;
@@ -26,6 +27,7 @@ use burn::module::Module;
 use burn::tensor::Device;
 
 use self::backward::backward;
+use self::fitting::Fitting;
 use self::on_device::{View, gradients_and_loss, places, read_total};
 use self::parameters::{drawing, initial_model, with_parameters};
 use self::prefetch::{Batches, Prefetcher, intact};
@@ -67,6 +69,7 @@ pub struct Trainer<T: Task> {
     /// Batches that are computed in parallel: one per core on a CPU.
     threads: usize,
     options: TrainerOptions,
+    fitting: Fitting,
     layout: Layout,
     /// Where each parameter lies in a vector on a GPU.
     on_device: Arc<SplitLayout>,
@@ -92,7 +95,9 @@ struct Sum {
     on_device: Option<SplitVector>,
     /// On the CPU: the sum of the losses.
     loss: f32,
-    samples: u32,
+    samples: Vec<u64>,
+    /// The largest number of samples that the device was given at once.
+    at_once: usize,
 }
 
 impl<T: Task> Trainer<T> {
@@ -141,6 +146,7 @@ impl<T: Task> Trainer<T> {
                 DeviceKind::Gpu | DeviceKind::SoftwareGpu => 1,
             },
             options,
+            fitting: Fitting::default(),
             layout,
             model,
             params: None,
@@ -154,12 +160,18 @@ impl<T: Task> Trainer<T> {
         self.device_kind == DeviceKind::Cpu
     }
 
+    /// How many of so many samples the device works on at once.
+    fn at_once(&self, samples: usize) -> usize {
+        let wanted = match self.options.micro_batch {
+            0 => samples,
+            size => size.min(samples),
+        };
+        wanted.clamp(1, self.fitting.most)
+    }
+
     /// Splits samples into micro-batches, and each of these into parts that the cores compute in parallel.
     fn cut<'a>(&self, samples: &'a [u64]) -> Vec<Vec<&'a [u64]>> {
-        let at_once = match self.options.micro_batch {
-            0 => samples.len().max(1),
-            size => size,
-        };
+        let at_once = self.at_once(samples.len());
         let parts = |samples: &'a [u64]| {
             let count = if self.is_cpu() {
                 self.task.pieces(samples.len())
@@ -298,18 +310,21 @@ impl<T: Task> Worker for Trainer<T> {
                 self.add_on_device(&mut batches)?;
             }
         }
-        self.sum.samples += samples.len() as u32;
+        self.sum.samples.extend(samples);
+        self.sum.at_once = self.sum.at_once.max(self.at_once(samples.len()));
         Ok(())
     }
 
     fn take(&mut self) -> Pending<'_, Contribution> {
-        let Sum {
-            mut gradient,
-            on_device,
-            mut loss,
-            samples,
-        } = std::mem::take(&mut self.sum);
         Box::pin(async move {
+            self.settle().await?;
+            let Sum {
+                mut gradient,
+                on_device,
+                mut loss,
+                samples,
+                ..
+            } = std::mem::take(&mut self.sum);
             gradient.resize(self.layout.len, 0.0);
             if let Some(total) = on_device {
                 loss = read_total(&total, &mut gradient).await?;
@@ -321,7 +336,7 @@ impl<T: Task> Worker for Trainer<T> {
             Ok(Contribution {
                 gradient,
                 loss_sum: loss,
-                samples,
+                samples: samples.len() as u32,
             })
         })
     }

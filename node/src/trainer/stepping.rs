@@ -91,6 +91,8 @@ impl<T: Task> Stepper for Trainer<T> {
     fn step<'a>(&'a mut self, step: &LocalStep) -> Pending<'a, f32> {
         let LocalStep { number, rate, clip } = *step;
         Box::pin(async move {
+            // A step by a sum that the device has refused would spoil the parameters.
+            self.settle().await?;
             let Sum {
                 gradient,
                 on_device,
@@ -109,7 +111,7 @@ impl<T: Task> Stepper for Trainer<T> {
             let step = Step {
                 lr: rate,
                 number,
-                scale: 1.0 / samples as f32,
+                scale: 1.0 / samples.len() as f32,
                 clip,
             };
             optimizer.step(params, &total, Some(&totals), step);

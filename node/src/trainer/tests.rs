@@ -34,6 +34,8 @@ struct Curve {
 struct Points {
     dropout: f64,
     fault: Fault,
+    /// Numbers in an intermediate result for each sample, beyond one.
+    wide: usize,
 }
 
 #[derive(Debug, Default, PartialEq)]
@@ -92,7 +94,10 @@ impl Task for Points {
         let hidden = model.dropout.forward(tanh(model.first.forward(x.clone())));
         let error = model.second.forward(hidden) - x.powi_scalar(3);
         match self.fault {
-            Fault::None | Fault::NoBatch => error.powi_scalar(2).mean(),
+            Fault::None | Fault::NoBatch => {
+                let copies = error.repeat_dim(1, 1 + self.wide);
+                copies.narrow(1, 0, 1).powi_scalar(2).mean()
+            }
             Fault::LossPerSample => error.flatten(0, 1),
             Fault::Detached => error.detach().mean(),
             // Zero with a slope that no number is large enough for.
@@ -508,6 +513,45 @@ fn a_gpu_agrees_with_the_cpu() {
         let found = on_gpu.score(params).unwrap().unwrap();
         assert!((expected.loss - found.loss).abs() < 1e-4);
         assert_eq!(expected.accuracy, found.accuracy);
+    }
+}
+
+#[test]
+fn what_is_too_large_for_a_gpu_is_halved_until_it_fits() {
+    let Some(gpu) = gpu() else { return };
+    let largest = split::largest(&gpu.device).unwrap();
+    if largest > 64 << 20 {
+        println!("skipped: a binding of this adapter holds {largest} numbers, too many for a test");
+        return;
+    }
+    // Two or three samples fit, but not four.
+    let trainer = |micro_batch| {
+        let wide = largest / 4;
+        let task = Points {
+            wide,
+            ..Points::default()
+        };
+        let options = TrainerOptions { seed: 5, micro_batch };
+        Trainer::new(Arc::new(task), &gpu, options).unwrap()
+    };
+    let manifest = stepped("adam", trainer(2).layout());
+    let steps = LocalRound::whole(cut(&manifest), true);
+    for local in [None, Some(steps)] {
+        let contribute = |trainer: &mut Trainer<Points>| {
+            let share = Share {
+                samples: (0..32).collect(),
+                params: trainer.init(),
+                local: local.clone(),
+            };
+            read_sync(Contributor::new(&manifest).contribute(trainer, share)).unwrap()
+        };
+        let (mut small, mut large) = (trainer(2), trainer(0));
+        let expected = contribute(&mut small);
+        assert_eq!(small.fitting.most, usize::MAX);
+        for _ in 0..2 {
+            assert_eq!(contribute(&mut large), expected);
+            assert_eq!((large.fitting.proven, large.fitting.most), (2, 2));
+        }
     }
 }
 

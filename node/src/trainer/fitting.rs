@@ -1,0 +1,64 @@
+//! How many samples a GPU works on at once: what is too large for its buffers is halved until it fits.
+//!
+//! WebGPU promises bindings of 128 MiB, and many samples make larger activations than that. Nothing says in advance how
+//! large they are. A launch that the device refuses is skipped, as is everything that depends on it, so parameters
+//! stay as they are and the sum can be made again.
+
+use super::on_device::read_total;
+use super::worker::{Worker, WorkerError};
+use super::{Sum, Trainer};
+use crate::task::Task;
+
+/// Numbers of samples that a GPU takes at once.
+pub(super) struct Fitting {
+    /// It has taken as many.
+    pub(super) proven: usize,
+    /// It has refused more.
+    pub(super) most: usize,
+}
+
+impl Default for Fitting {
+    fn default() -> Self {
+        let (proven, most) = (0, usize::MAX);
+        Self { proven, most }
+    }
+}
+
+impl<T: Task> Trainer<T> {
+    /// Makes sure that the device has taken what the sum was made of, before anything depends on the sum. Waits for the
+    /// device only if it has not taken as many samples at once before.
+    pub(super) async fn settle(&mut self) -> Result<(), WorkerError> {
+        while self.sum.at_once > self.fitting.proven {
+            let Some(total) = self.sum.on_device.clone() else {
+                return Ok(());
+            };
+            let at_once = self.sum.at_once;
+            self.sum.gradient.resize(self.layout.len, 0.0);
+            match read_total(&total, &mut self.sum.gradient).await {
+                Ok(_) => self.fitting.proven = at_once,
+                Err(WorkerError::Device { reason }) if at_once > 1 => {
+                    self.fitting.most = at_once.div_ceil(2);
+                    tracing::warn!(
+                        "{} cannot work on {at_once} samples at once; it will take {} from now on ({})",
+                        self.device_name,
+                        self.fitting.most,
+                        reason.lines().next().unwrap_or_default()
+                    );
+                    self.sum_again()?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn sum_again(&mut self) -> Result<(), WorkerError> {
+        let Sum {
+            gradient, samples, ..
+        } = std::mem::take(&mut self.sum);
+        self.sum.gradient = gradient;
+        // With another size the parts would differ.
+        self.ahead = None;
+        self.accumulate(&samples)
+    }
+}
