@@ -168,7 +168,7 @@ pub mod state;
 pub mod wire;
 
 pub use access::{invitation, signature};
-pub use base::{id, planted, random};
+pub use base::{id, jobs, planted, random};
 pub use ledger::{
     admission, allot, aside, back, check, claim, conviction, cut, decision, fork, keepers, keeps, local,
     pace, route, saved, seal, shifts, tickets, trials,

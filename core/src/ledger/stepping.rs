@@ -1,6 +1,6 @@
 //! One optimizer step over a range of the flat vector, by each tensor's rule and in the run's moment precision.
 
-use crate::numeric::optim::{Moments as Kind, Optimizer, Slot, Step, step_coded};
+use crate::numeric::optim::{Moments as Kind, Optimizer, Slot, SlotMut, Step, step_coded};
 use crate::run::config::{Layout, Manifest, TensorRule};
 use std::ops::Range;
 
@@ -12,26 +12,23 @@ pub(crate) fn zeros(manifest: &Manifest, len: usize) -> Vec<Slot> {
         .collect()
 }
 
-/// Steps a range of elements, given their parameters and sums. `slots` hold the moments of the elements from
-/// `origin` on.
+/// Steps a range of elements, given their parameters, moments and sums.
 pub(crate) fn step_slots(
     manifest: &Manifest,
     step: &Step,
     range: Range<usize>,
     params: &mut [f32],
-    (origin, slots): (usize, &mut [Slot]),
+    slots: &mut [SlotMut<'_>],
     sums: &[f32],
 ) {
     let (optimizer, _) = manifest.shared_optimizer();
     let layout = &manifest.layout;
     match manifest.moments {
         Kind::F32 => {
-            let here = range.start - origin..range.end - origin;
-            let slots = slots.iter_mut();
-            let mut slots: Vec<&mut [f32]> = slots.map(|slot| slot.floats_mut(here.clone())).collect();
+            let mut slots: Vec<&mut [f32]> = slots.iter_mut().map(SlotMut::floats).collect();
             apply_optimizer(optimizer, layout, step, range.start, params, &mut slots, sums);
         }
-        Kind::EightBit => step_coded(step.step, (origin, slots), range.clone(), |at, slots| {
+        Kind::EightBit => step_coded(step.step, slots, range.clone(), |at, slots| {
             let part = at.start - range.start..at.end - range.start;
             let (params, sums) = (&mut params[part.clone()], &sums[part]);
             apply_optimizer(optimizer, layout, step, at.start, params, slots, sums);

@@ -3,10 +3,12 @@
 use crate::access::invitation::{Admission, Role};
 use crate::access::signature::Key;
 use crate::base::id::{Contact, PeerId, Round};
+use crate::base::jobs::{InTurn, Jobs};
 use crate::base::planted::Bug;
 use crate::run::config::Manifest;
 use crate::run::initial::Initial;
 use crate::run::room::Room;
+use std::sync::Arc;
 
 /// What one peer chooses for itself.
 #[derive(Clone, Debug)]
@@ -32,6 +34,8 @@ pub struct Settings {
     pub initial: Option<Initial>,
     /// In a split run, this peer saves its parts after every this many rounds, and tells the others; 0: never.
     pub saves_every: Round,
+    /// Applies rounds to long states in several places at the same time.
+    pub jobs: Arc<dyn Jobs>,
     /// A bug switched on to prove that the simulation finds it.
     #[cfg(feature = "sim")]
     pub bug: Option<Bug>,
@@ -54,6 +58,7 @@ impl Settings {
             room: Room::of(1),
             initial: None,
             saves_every: 0,
+            jobs: Arc::new(InTurn),
             #[cfg(feature = "sim")]
             bug: None,
         }

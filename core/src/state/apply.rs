@@ -6,6 +6,7 @@
 //! round first.
 
 use crate::base::id::Digest;
+use crate::base::jobs::{Job, Jobs};
 use crate::base::time::Time;
 use crate::collective::{Assembly, Held};
 use crate::ledger::Record;
@@ -13,9 +14,11 @@ use crate::numeric::codec::Codec;
 use crate::numeric::optim::Step;
 use crate::run::config::Manifest;
 use crate::state::State;
+use crate::state::block::BlockMut;
 use crate::state::lineage::Lineage;
 
-/// Elements between two turns of the network: half a millisecond of work, but long enough that turns cost little.
+/// Elements that one thread applies between two turns of the network: half a millisecond of work, but long enough that
+/// turns cost little.
 const TURN: usize = 1 << 17;
 
 /// A state of fewer bytes is applied without turns.
@@ -77,7 +80,64 @@ impl Applying {
     }
 
     /// Applies and hashes some blocks. After the last one the digest is that of the state.
-    pub fn part(&mut self, manifest: &Manifest, sums: &mut Assembly, lineage: &mut Lineage) -> Progress {
+    pub fn part(
+        &mut self,
+        manifest: &Manifest,
+        sums: &mut Assembly,
+        lineage: &mut Lineage,
+        jobs: &dyn Jobs,
+    ) -> Progress {
+        // Sums of kept parts are not in the order of the vector. Moments in 8 bits are stepped in whole blocks.
+        let in_order = manifest.copies.is_none();
+        let progress = if in_order && manifest.block().is_multiple_of(manifest.moments.grain()) {
+            self.blocks(manifest, sums, lineage, jobs)
+        } else {
+            self.pieces(manifest, sums, lineage)
+        };
+        if progress == Progress::Done {
+            lineage.hashed(std::mem::take(&mut self.blocks));
+        }
+        progress
+    }
+
+    /// Several blocks at the same time: each element stands alone.
+    fn blocks(
+        &mut self,
+        manifest: &Manifest,
+        sums: &Assembly,
+        lineage: &mut Lineage,
+        jobs: &dyn Jobs,
+    ) -> Progress {
+        let first = self.blocks.len();
+        let turn = (TURN / manifest.block()).max(1) * jobs.width();
+        let step = &self.step;
+        let before = self.proven.map(|_| &lineage.blocks[first..]);
+        let blocks = lineage.state.blocks_mut(first as u32..(first + turn) as u32);
+        let mut digests = vec![None; blocks.len()];
+        let job = |((index, mut block), digest): ((usize, BlockMut<'_>), &mut Option<Digest>)| {
+            if before.is_none_or(|before| before.get(index) == Some(&block.digest())) {
+                sums.decode(block.range(), |part, values| {
+                    block.apply(manifest, step, part, values)
+                });
+                *digest = Some(block.digest());
+            }
+        };
+        let work = blocks.into_iter().enumerate().zip(&mut digests);
+        jobs.run(work.map(|work| Box::new(move || job(work)) as Job<'_>).collect());
+        let done = digests.iter().flatten().count();
+        self.blocks.extend(digests.iter().flatten());
+        match (
+            done == digests.len(),
+            self.blocks.len() == lineage.state.blocks() as usize,
+        ) {
+            (false, _) => Progress::Damaged,
+            (true, false) => Progress::More,
+            (true, true) => Progress::Done,
+        }
+    }
+
+    /// One piece after the other.
+    fn pieces(&mut self, manifest: &Manifest, sums: &mut Assembly, lineage: &mut Lineage) -> Progress {
         let state = &mut lineage.state;
         let until = self.done + TURN;
         while let Some(block) = state.block_range(self.blocks.len() as u32) {
@@ -106,7 +166,6 @@ impl Applying {
             self.let_go(sums);
             self.blocks.push(state.block_digest(block));
         }
-        lineage.hashed(std::mem::take(&mut self.blocks));
         Progress::Done
     }
 
@@ -129,4 +188,118 @@ fn prove(proven: &mut Option<u32>, until: usize, state: &State, digests: &[Diges
         *proven += 1;
     }
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::jobs::InTurn;
+    use crate::collective::Cut;
+    use crate::ledger::Head;
+    use crate::numeric::optim::Moments;
+    use crate::run::config::Layout;
+    use bytes::Bytes;
+
+    /// A vector of five blocks, the last of which is short and ends within a block of moments.
+    const LEN: usize = 4 * 1024 * 4 + 700;
+
+    /// Runs three jobs at the same time.
+    #[derive(Debug)]
+    struct Threads;
+
+    impl Jobs for Threads {
+        fn width(&self) -> usize {
+            3
+        }
+
+        fn run(&self, jobs: Vec<Job<'_>>) {
+            std::thread::scope(|scope| {
+                jobs.into_iter().for_each(|job| drop(scope.spawn(job)));
+            });
+        }
+    }
+
+    fn manifest(moments: Moments) -> Manifest {
+        Manifest {
+            piece: 1024.try_into().unwrap(),
+            optimizer: "adamw weight_decay=0.1".parse().unwrap(),
+            moments,
+            ..Manifest::new(Layout::flat(LEN))
+        }
+    }
+
+    /// A state with moments, and a round's sums of three members.
+    fn before(manifest: &Manifest) -> (Lineage, Assembly) {
+        let numbers =
+            |seed: u32| (0..LEN as u32).map(move |i| (i.wrapping_mul(seed) % 1999) as f32 / 1000.0 - 1.0);
+        let sums: Vec<f32> = numbers(7919).collect();
+        let mut state = State::new(numbers(104_729).collect(), manifest);
+        state.apply(manifest, &manifest.optimizer.step(0.1, 1, 0.5), 0..LEN, &sums);
+        let cut = Cut {
+            members: 3,
+            len: LEN,
+            piece: 1024,
+            grain: manifest.moments.grain(),
+            kept: None,
+        };
+        let mut gathered = Assembly::new(cut, manifest.codec);
+        for chunk in 0..3 {
+            for piece in 0..gathered.cut().pieces(chunk) {
+                let range = gathered.cut().range(chunk, piece).unwrap();
+                let data = Bytes::copy_from_slice(bytemuck::cast_slice(&sums[range]));
+                assert_eq!(gathered.put(chunk as u16, piece as u32, data), Some(true));
+            }
+        }
+        (Lineage::new(Head::unfounded(manifest), state), gathered)
+    }
+
+    /// Applies the round in turns, and tells how many these were and how it ended.
+    fn apply(
+        manifest: &Manifest,
+        (lineage, sums): (&mut Lineage, &mut Assembly),
+        jobs: &dyn Jobs,
+    ) -> (usize, Progress) {
+        let record = Record {
+            round: 2,
+            attempt: 0,
+            headers: Vec::new(),
+        };
+        let step = manifest.optimizer.step(0.1, 2, 0.5);
+        let held = (manifest.codec, Held::default());
+        let mut applying = Applying::new(record, step, held, Time(0), true);
+        let mut progress = (0..).map(|turn| (turn, applying.part(manifest, sums, lineage, jobs)));
+        progress
+            .find(|(_, progress)| *progress != Progress::More)
+            .unwrap()
+    }
+
+    #[test]
+    fn blocks_that_are_applied_at_the_same_time_have_the_same_bits() {
+        for moments in [Moments::F32, Moments::EightBit] {
+            let manifest = manifest(moments);
+            let (mut expected, sums) = before(&manifest);
+            let step = manifest.optimizer.step(0.1, 2, 0.5);
+            sums.decode(0..LEN, |part, values| {
+                expected.state.apply(&manifest, &step, part, values)
+            });
+            for jobs in [&InTurn as &dyn Jobs, &Threads] {
+                let (mut lineage, mut sums) = before(&manifest);
+                let (_, progress) = apply(&manifest, (&mut lineage, &mut sums), jobs);
+                assert_eq!(progress, Progress::Done);
+                assert_eq!(lineage.state, expected.state);
+                assert_eq!(lineage.blocks, expected.state.block_digests());
+            }
+        }
+    }
+
+    #[test]
+    fn a_block_that_has_changed_by_itself_is_found_by_each_thread() {
+        let manifest = manifest(Moments::F32);
+        for element in [0, LEN / 2, LEN - 1] {
+            let (mut lineage, mut sums) = before(&manifest);
+            lineage.state.params[element] += 1.0;
+            let (_, progress) = apply(&manifest, (&mut lineage, &mut sums), &Threads);
+            assert_eq!(progress, Progress::Damaged, "element {element}");
+        }
+    }
 }

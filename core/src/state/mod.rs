@@ -1,6 +1,7 @@
 //! What training computes: parameters, optimizer state, and how a committed round changes them.
 
 pub(crate) mod apply;
+pub(crate) mod block;
 pub(crate) mod flow;
 pub(crate) mod lineage;
 pub mod moments;

@@ -217,8 +217,8 @@ impl Moments {
         let slots = self.slots(part)?.iter();
         let mut slots: Vec<Slot> = slots.map(|slot| slot.part(here.clone())).collect();
         let mut params = params[range.clone()].to_vec();
-        let origin = range.start;
-        step_slots(manifest, step, range, &mut params, (origin, &mut slots), sums);
+        let mut slots: Vec<_> = slots.iter_mut().map(|slot| slot.view(0..sums.len())).collect();
+        step_slots(manifest, step, range, &mut params, &mut slots, sums);
         Some(params)
     }
 
@@ -253,8 +253,10 @@ impl Moments {
             .decode(data, &mut sums)
             .expect("it was checked when it came");
         let is_last = piece.end == whole.end;
-        let slots = (whole.start, &mut kept.slots[..]);
-        step_slots(manifest, step, piece, &mut params, slots, &sums);
+        let here = piece.start - whole.start..piece.end - whole.start;
+        let slots = kept.slots.iter_mut();
+        let mut slots: Vec<_> = slots.map(|slot| slot.view(here.clone())).collect();
+        step_slots(manifest, step, piece, &mut params, &mut slots, &sums);
         if is_last {
             kept.seal = seal(&kept.slots);
         }
@@ -320,8 +322,8 @@ impl Moments {
         let kept = Arc::make_mut(self.parts.get_mut(&part).expect("it is kept"));
         let (weights, slots) = kept.slots.split_last_mut().expect("it has weights");
         let weights = weights.floats_mut(0..whole.len());
-        let origin = whole.start;
-        step_slots(manifest, step, whole, weights, (origin, slots), sums);
+        let mut slots: Vec<_> = slots.iter_mut().map(|slot| slot.view(0..sums.len())).collect();
+        step_slots(manifest, step, whole, weights, &mut slots, sums);
         kept.seal = seal(&kept.slots);
     }
 

@@ -9,6 +9,7 @@ use crate::ledger::stepping::{step_slots, zeros};
 use crate::numeric::codec::Codec;
 use crate::numeric::optim::{Slot, Step, clip_scale, norm_squared_without};
 use crate::run::config::Manifest;
+use crate::state::block::{BlockMut, digest_of};
 use crate::state::moments::Moments;
 use std::ops::Range;
 
@@ -87,11 +88,7 @@ impl State {
 
     /// Hash of all bits of a block: its parameters and its part of the optimizer's vectors.
     pub(crate) fn block_digest(&self, elements: Range<usize>) -> Digest {
-        let mut hasher = blake3::Hasher::new();
-        for section in self.sections_of(elements) {
-            hasher.update(section);
-        }
-        Digest(*hasher.finalize().as_bytes())
+        digest_of(self.sections_of(elements))
     }
 
     /// The digests of all blocks.
@@ -157,8 +154,33 @@ impl State {
     /// Applies the sums of gradients of a range of elements. The range begins at a multiple of the
     /// [`grain`](crate::numeric::optim::Moments::grain) of its moments, and ends at one or with the vector.
     pub fn apply(&mut self, manifest: &Manifest, step: &Step, range: Range<usize>, sums: &[f32]) {
+        let slots = self.slots.iter_mut();
+        let mut slots: Vec<_> = slots.map(|slot| slot.view(range.clone())).collect();
         let params = &mut self.params[range.clone()];
-        step_slots(manifest, step, range, params, (0, &mut self.slots), sums);
+        step_slots(manifest, step, range, params, &mut slots, sums);
+    }
+
+    /// Some blocks, each to be changed by itself, if members do not keep parts of the moments.
+    pub(crate) fn blocks_mut(&mut self, blocks: Range<u32>) -> Vec<BlockMut<'_>> {
+        let Some(first) = self.block_range(blocks.start) else {
+            return Vec::new();
+        };
+        let end = (blocks.end as usize * self.block).min(self.params.len());
+        let here = first.start..end;
+        let slots = self.slots.iter_mut();
+        let mut rests: Vec<_> = slots.map(|slot| slot.view(here.clone())).collect();
+        let mut blocks = Vec::new();
+        for (start, params) in here
+            .clone()
+            .step_by(self.block)
+            .zip(self.params[here].chunks_mut(self.block))
+        {
+            let parts = rests.into_iter().map(|rest| rest.split(params.len()));
+            let (slots, others) = parts.unzip();
+            rests = others;
+            blocks.push(BlockMut { start, params, slots });
+        }
+        blocks
     }
 
     /// Writes the updates of a committed round, if members keep parts of the moments.

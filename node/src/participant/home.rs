@@ -15,6 +15,7 @@ use crate::participant::error::Error;
 use crate::participant::folder::Folder;
 use crate::participant::memory;
 use crate::participant::permission;
+use crate::participant::pool;
 use crate::participant::right::Right;
 use crate::participant::run_setup::RunSetup;
 use crate::participant::split;
@@ -131,6 +132,7 @@ pub(crate) async fn listen(
     let mut settings = Settings {
         started: started.as_micros() as u64,
         epoch_s: started.as_secs(),
+        jobs: pool::jobs(manifest),
         ..Settings::new(identity.key(), right.admission(identity.peer()), link.contact())
     };
     if let Some(split) = &manifest.split {

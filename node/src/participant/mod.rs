@@ -34,6 +34,8 @@ pub mod permission;
 #[cfg(feature = "native")]
 pub mod planning;
 #[cfg(feature = "native")]
+mod pool;
+#[cfg(feature = "native")]
 pub mod requests;
 #[cfg(feature = "native")]
 pub(crate) mod right;

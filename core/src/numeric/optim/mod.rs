@@ -43,7 +43,7 @@ use serde::{Deserialize, Serialize};
 
 pub use clip::{CLIP, clip_scale, norm_squared, norm_squared_without};
 pub use local::LocalSteps;
-pub use moments::{BLOCK, Moments, Slot, UnknownMoments, Values, step_coded};
+pub use moments::{BLOCK, CodedMut, Moments, Slot, SlotMut, UnknownMoments, Values, step_coded};
 pub use schedule::Schedule;
 
 /// An optimizer and its hyper-parameters, with the semantics of its namesake in `torch.optim`.

@@ -176,10 +176,103 @@ impl Slot {
         }
     }
 
-    fn coded_mut(&mut self) -> &mut Coded {
+    /// Some of its elements, to be stepped.
+    ///
+    /// # Panics
+    /// If a range of a vector in 8 bits begins or ends within a block.
+    pub fn view(&mut self, range: Range<usize>) -> SlotMut<'_> {
+        let all = match self {
+            Self::F32(values) => SlotMut::F32(values),
+            Self::Coded(coded) => SlotMut::Coded(CodedMut {
+                values: coded.values,
+                scales: &mut coded.scales,
+                codes: &mut coded.codes,
+            }),
+        };
+        all.split(range.start).1.split(range.len()).0
+    }
+}
+
+/// Some elements of one of an optimizer's vectors.
+#[derive(Debug)]
+pub enum SlotMut<'a> {
+    /// As computed.
+    F32(&'a mut [f32]),
+    /// In 8 bits: whole blocks, but for the vector's last.
+    Coded(CodedMut<'a>),
+}
+
+/// Some blocks of a vector in 8 bits.
+#[derive(Debug)]
+pub struct CodedMut<'a> {
+    values: Values,
+    scales: &'a mut [f32],
+    codes: &'a mut [u8],
+}
+
+impl<'a> SlotMut<'a> {
+    /// Splits off the first so many elements.
+    ///
+    /// # Panics
+    /// If a vector in 8 bits would be split within a block.
+    pub(crate) fn split(self, at: usize) -> (Self, Self) {
+        match self {
+            Self::F32(numbers) => {
+                let (first, rest) = numbers.split_at_mut(at);
+                (Self::F32(first), Self::F32(rest))
+            }
+            Self::Coded(whole) => {
+                assert!(
+                    at.is_multiple_of(BLOCK) || at == whole.codes.len(),
+                    "element {at} is within a block"
+                );
+                let (scales, other_scales) = whole.scales.split_at_mut(at.div_ceil(BLOCK));
+                let (codes, other_codes) = whole.codes.split_at_mut(at);
+                let of = |scales, codes| {
+                    Self::Coded(CodedMut {
+                        values: whole.values,
+                        scales,
+                        codes,
+                    })
+                };
+                (of(scales, codes), of(other_scales, other_codes))
+            }
+        }
+    }
+
+    /// Some of the elements, as [`Slot::view`].
+    pub(crate) fn part(&mut self, range: Range<usize>) -> SlotMut<'_> {
+        let all = match self {
+            Self::F32(numbers) => SlotMut::F32(numbers),
+            Self::Coded(coded) => SlotMut::Coded(CodedMut {
+                values: coded.values,
+                scales: coded.scales,
+                codes: coded.codes,
+            }),
+        };
+        all.split(range.start).1.split(range.len()).0
+    }
+
+    /// The floats that store them, and the codes, as [`Slot::parts_mut`].
+    pub(crate) fn stored(&self) -> (&[f32], &[u8]) {
+        match self {
+            Self::F32(values) => (values, &[]),
+            Self::Coded(coded) => (coded.scales, coded.codes),
+        }
+    }
+
+    /// Their values, of a vector that is not in 8 bits.
+    pub(crate) fn floats(&mut self) -> &mut [f32] {
+        match self {
+            Self::F32(values) => values,
+            Self::Coded(_) => panic!("the vector is kept in 8 bits"),
+        }
+    }
+
+    fn coded(&mut self) -> &mut CodedMut<'a> {
         match self {
             Self::Coded(coded) => coded,
-            Self::F32(_) => panic!("the vector is kept in 8 bits"),
+            Self::F32(_) => panic!("the vector is not kept in 8 bits"),
         }
     }
 }
@@ -187,38 +280,34 @@ impl Slot {
 /// The most vectors of any optimizer.
 const MOST_SLOTS: usize = 2;
 
-/// Steps some elements of vectors in 8 bits for the `step`-th time, block by block. `apply` gets the range of
-/// elements and their values in each vector, and changes these. The vectors may be part of longer ones, from
-/// element `origin` on; ranges are numbered as in the longer ones.
+/// Steps some elements of vectors in 8 bits for the `step`-th time, block by block. `slots` hold these elements alone.
+/// `apply` gets the range of elements and their values in each vector, and changes these.
 ///
 /// # Panics
-/// If the elements do not begin at a block, if they end neither at a block nor with the vector, or if a vector is
-/// not in 8 bits.
+/// If the elements do not begin at a block, or if a vector is not in 8 bits.
 pub fn step_coded(
     step: u64,
-    (origin, slots): (usize, &mut [Slot]),
+    slots: &mut [SlotMut<'_>],
     range: Range<usize>,
     mut apply: impl FnMut(Range<usize>, &mut [&mut [f32]]),
 ) {
-    let at_border =
-        |at: usize| at.is_multiple_of(BLOCK) || slots.iter().all(|slot| origin + slot.len() == at);
     assert!(
-        origin.is_multiple_of(BLOCK) && range.start.is_multiple_of(BLOCK) && at_border(range.end),
+        range.start.is_multiple_of(BLOCK),
         "elements {range:?} are not whole blocks"
     );
     let mut room = [[0.0; BLOCK]; MOST_SLOTS];
     for block in blocks(range.clone()) {
         let at = block * BLOCK..range.end.min((block + 1) * BLOCK);
-        let here = block - origin / BLOCK;
+        let here = block - range.start / BLOCK;
         for (slot, values) in slots.iter_mut().zip(&mut room) {
-            slot.coded_mut().decode(here, values);
+            slot.coded().decode(here, values);
         }
         let [first, second] = &mut room;
         let mut values = [&mut first[..at.len()], &mut second[..at.len()]];
         apply(at, &mut values[..slots.len()]);
         let noise = noise(step, block);
         for ((slot, values), shift) in slots.iter_mut().zip(&room).zip([0, 16]) {
-            slot.coded_mut().encode(here, values, (&noise, shift));
+            slot.coded().encode(here, values, (&noise, shift));
         }
     }
 }
@@ -255,7 +344,7 @@ fn noise(step: u64, block: usize) -> [u32; BLOCK] {
     all
 }
 
-impl Coded {
+impl CodedMut<'_> {
     /// The values of a block, with zeros behind the vector's end.
     fn decode(&self, block: usize, out: &mut [f32; BLOCK]) {
         let codes = &self.codes[self.range(block)];

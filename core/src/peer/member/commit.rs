@@ -128,7 +128,8 @@ impl Member {
             return Next::Stay;
         };
         let manifest = rules(shared);
-        match applying.part(&manifest, &mut self.reduce.gathered, &mut shared.lineage) {
+        let jobs = &*shared.settings.jobs;
+        match applying.part(&manifest, &mut self.reduce.gathered, &mut shared.lineage, jobs) {
             Progress::More => self.applying = Some(applying),
             Progress::Done => {
                 return self.applied(applying.record, applying.complete_at, shared);

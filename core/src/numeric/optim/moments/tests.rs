@@ -33,9 +33,11 @@ fn coded(values: Values, len: usize) -> Coded {
 
 /// The values of a block after they were stored.
 fn kept(values: Values, block: &[f32; BLOCK], noise: &[u32; BLOCK]) -> [f32; BLOCK] {
-    let (mut coded, mut out) = (coded(values, BLOCK), [0.0; BLOCK]);
-    coded.encode(0, block, (noise, 0));
-    coded.decode(0, &mut out);
+    let (coded, mut out) = (coded(values, BLOCK), [0.0; BLOCK]);
+    let mut slot = Slot::Coded(coded);
+    let mut view = slot.view(0..BLOCK);
+    view.coded().encode(0, block, (noise, 0));
+    view.coded().decode(0, &mut out);
     out
 }
 
