@@ -99,7 +99,15 @@ fn a_person_gets_the_guess_and_then_the_test() {
         "--listen",
         "127.0.0.1:0",
     ];
-    let output = run(&[&args[..], &["--no-announce", "target=bought", "rounds=60"]].concat());
+    let board = folder.join("board");
+    let more = [
+        "--no-announce",
+        "--tensorboard",
+        &board,
+        "target=bought",
+        "rounds=60",
+    ];
+    let output = run(&[&args[..], &more].concat());
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     println!("{text}");
     assert!(output.status.success(), "{}", told(&output));
@@ -116,6 +124,11 @@ fn a_person_gets_the_guess_and_then_the_test() {
         assert!(text.contains(part), "{part}");
     }
     assert!(Path::new(&out).join("model.safetensors").exists());
+    let mut files = std::fs::read_dir(&board).expect("the folder was made");
+    let file = files.next().expect("one event file").expect("readable").path();
+    let bytes = std::fs::read(file).expect("readable");
+    let tag = b"eval/accuracy";
+    assert!(bytes.windows(tag.len()).any(|part| part == tag), "its scores");
 }
 
 #[test]

@@ -18,7 +18,7 @@ pub fn take_part(
     work: impl FnOnce(Sink<'_>) -> Result<Ending, Failure>,
 ) -> Result<Ending, Error> {
     let mut folder: Option<PathBuf> = None;
-    let ending = output::tell(log, role, |sink| {
+    let ending = output::tell(&log, role, |sink| {
         work(&mut |event| {
             if let Event::Done(done) = &event
                 && done.finished

@@ -4,6 +4,7 @@ use super::error::{Error, Failure};
 use super::exit::Exit;
 use super::messages::{self, Role};
 use super::progress;
+use super::tensorboard;
 use super::terminal::{self, Style};
 use crate::ending::end_process;
 use crate::events::{Event, LogLine, Sink};
@@ -12,6 +13,7 @@ use annulus_net::printable::printable;
 use clap::ValueEnum;
 use std::fs::File;
 use std::io::{self, Write};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -29,19 +31,30 @@ pub enum LogFormat {
 }
 
 /// What a run writes to standard output.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Log {
     /// How.
     pub format: LogFormat,
     /// Whether the ticket is in it where programs read.
     pub tickets: bool,
+    /// The folder for an event file that TensorBoard reads.
+    pub tensorboard: Option<PathBuf>,
 }
 
 /// Does some work and writes its events to standard output. If the reader goes away or the disk is full, the work goes on.
-pub fn tell<T>(log: Log, role: Role, work: impl FnOnce(Sink<'_>) -> Result<T, Failure>) -> Result<T, Error> {
+pub fn tell<T>(log: &Log, role: Role, work: impl FnOnce(Sink<'_>) -> Result<T, Failure>) -> Result<T, Error> {
+    let board = log.tensorboard.as_deref();
+    let board = board.map(|dir| tensorboard::start(dir, unix_ms, note));
+    let mut board = board.transpose().map_err(Error::of)?;
+    let mut draw = |event: &Event| {
+        if let Some(board) = &mut board {
+            board(event);
+        }
+    };
     let out = Written::start()?;
     let done = match log.format {
         LogFormat::Json => work(&mut |event| {
+            draw(&event);
             // Logs are kept, and read by others than those whom the ticket is for.
             let event = if log.tickets {
                 event
@@ -53,7 +66,10 @@ pub fn tell<T>(log: Log, role: Role, work: impl FnOnce(Sink<'_>) -> Result<T, Fa
         LogFormat::Text => {
             let style = Style::of_stdout();
             let mut screen = Screen::new(style, role);
-            let done = work(&mut |event| out.write(screen.show(&event)));
+            let done = work(&mut |event| {
+                draw(&event);
+                out.write(screen.show(&event));
+            });
             out.write(screen.close());
             done
         }

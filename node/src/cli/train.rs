@@ -183,6 +183,9 @@ pub struct LocalArgs {
     /// `ticket` of the run's folder, which only its owner can read.
     #[arg(long)]
     pub log_tickets: bool,
+    /// Also write loss and scores into this folder, for TensorBoard: `tensorboard --logdir DIR`.
+    #[arg(long, value_name = "DIR")]
+    pub tensorboard: Option<PathBuf>,
 }
 
 impl LocalArgs {
@@ -191,6 +194,7 @@ impl LocalArgs {
         Log {
             format: self.log_format,
             tickets: self.log_tickets,
+            tensorboard: self.tensorboard.clone(),
         }
     }
 

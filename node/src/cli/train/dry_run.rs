@@ -267,6 +267,7 @@ mod tests {
             nice: 10,
             log_format: LogFormat::Text,
             log_tickets: false,
+            tensorboard: None,
         };
         let settings = settings::read(
             None,
