@@ -92,6 +92,8 @@ pub struct NewRun {
     pub task_config: Map<String, Value>,
     /// When it ends.
     pub length: Length,
+    /// Whether the task may choose another end, as the user named none.
+    pub any_length: bool,
     /// Samples per step, over all peers.
     pub batch: NonZeroU32,
     /// Whether the task may choose another batch, as the user named none.
@@ -160,6 +162,7 @@ impl Default for NewRun {
             task: "digits".into(),
             task_config: Map::new(),
             length: Length::Epochs(const { NonZeroU64::new(5).unwrap() }),
+            any_length: true,
             // The batch and the rate are those of the usual first MNIST example with Adam.
             batch: const { NonZeroU32::new(64).unwrap() },
             any_batch: true,

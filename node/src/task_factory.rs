@@ -57,6 +57,8 @@ pub struct LoadedTask {
     pub description: String,
     /// Samples per step that suit the data, where the user names none.
     pub batch: Option<NonZeroU32>,
+    /// Rounds that suit the data, where the user names no end.
+    pub rounds: Option<NonZeroU64>,
     /// Samples to train on.
     pub samples: NonZeroU64,
     /// Hash of the training data.
@@ -287,6 +289,7 @@ fn load<T: Task>(
         config: text,
         description: task.description(),
         batch: task.suited_batch(),
+        rounds: task.suited_rounds(),
         finish: Box::new(move |tensors| in_finish.finish(tensors)),
         samples: NonZeroU64::new(task.dataset().len()).ok_or("the data set has no sample")?,
         data: task.dataset().digest(),

@@ -284,6 +284,7 @@ impl Reader<'_> {
             return Err("epochs and rounds both say when the run ends: give one of them".into());
         }
         self.length = Some((layer, length));
+        self.settings.run.any_length &= layer == 0;
         Ok(())
     }
 

@@ -4,7 +4,7 @@
 use crate::data::{Data, Stock};
 use crate::device::{self, DeviceRequest, OpenDevice};
 use crate::net::ticket::Secret;
-use crate::options::{self, Local, NewRun, SplitRun, Start, TrainOptions};
+use crate::options::{self, Length, Local, NewRun, SplitRun, Start, TrainOptions};
 use crate::participant::compute::{ComputeResult, warm_up};
 use crate::participant::error::Error;
 use crate::participant::gpu_memory::Limit;
@@ -392,6 +392,10 @@ pub(crate) fn prepare(
     let loaded = (factory.load)(&factory.config(&run.task_config), data.as_ref())?;
     let run = &NewRun {
         batch: loaded.batch.filter(|_| run.any_batch).unwrap_or(run.batch),
+        length: loaded
+            .rounds
+            .filter(|_| run.any_length)
+            .map_or(run.length, Length::Rounds),
         ..run.clone()
     };
     check_batch(run.batch, loaded.samples, given.memory)?;

@@ -13,7 +13,7 @@ mod scores;
 mod stages;
 
 use std::collections::BTreeMap;
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroU64};
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
@@ -28,7 +28,8 @@ pub use error::TaskError;
 pub use finish::{Finished, Predict, Tensors};
 pub use follow::follow;
 pub use generate::{Emit, Generate, Generating, Prompt};
-pub use scores::{Eval, Scores};
+pub(crate) use scores::in_words;
+pub use scores::{Eval, Metrics, Scores};
 pub use stages::{Answering, Answers, HeldOut, Stages, WriteInSteps};
 
 /// A model, its training data, and its loss.
@@ -142,6 +143,11 @@ pub trait Task: Send + Sync + Sized + 'static {
 
     /// Samples per step that suit the data, where the user names none.
     fn suited_batch(&self) -> Option<NonZeroU32> {
+        None
+    }
+
+    /// Rounds that suit the data, where the user names no end of the run.
+    fn suited_rounds(&self) -> Option<NonZeroU64> {
         None
     }
 

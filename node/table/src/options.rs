@@ -18,7 +18,7 @@ pub struct Options {
     /// What to do with rows that cannot be used.
     pub bad_rows: BadRows,
     /// A column that names each row's part; empty: one that looks like it, or a division by row number.
-    pub split: String,
+    pub split_column: String,
     /// Rows with equal values in this column stay in one part.
     pub split_by: String,
     /// The last rows by this column, a number or an ISO date, are the test.
@@ -40,7 +40,7 @@ impl Default for Options {
                 .map(str::to_owned)
                 .to_vec(),
             bad_rows: BadRows::Fail,
-            split: String::new(),
+            split_column: String::new(),
             split_by: String::new(),
             split_time: String::new(),
             class_weights: ClassWeights::Off,

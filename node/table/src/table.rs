@@ -191,26 +191,27 @@ impl Reading<'_> {
 
     fn divider(&self) -> Result<Divider, TableError> {
         let Options {
-            split,
+            split_column,
             split_by,
             split_time,
             ..
         } = self.options;
         let given = [
-            ("split", split),
+            ("split_column", split_column),
             ("split_by", split_by),
             ("split_time", split_time),
         ];
         let mut given = given.iter().filter(|(_, name)| !name.is_empty());
         let first = given.next();
         if given.next().is_some() {
-            return self.fail("can be divided in one way only: give one of split, split_by and split_time");
+            return self
+                .fail("can be divided in one way only: give one of split_column, split_by and split_time");
         }
         match first {
             Some((setting, name)) => {
                 let column = self.named(setting, name)?;
                 Ok(match *setting {
-                    "split" => Divider::Parts(column),
+                    "split_column" => Divider::Parts(column),
                     "split_by" => Divider::Group(column),
                     _ => Divider::Time(column),
                 })

@@ -51,6 +51,7 @@ fn every_key_is_read() {
         batch: 32.try_into().unwrap(),
         any_batch: false,
         length: Length::Epochs(2.try_into().unwrap()),
+        any_length: false,
         seed: 9,
         micro_batch: 8,
         min_peers: 2.try_into().unwrap(),
@@ -171,6 +172,21 @@ fn task_keys_with_and_without_prefix() {
     assert!(of("flip=yes").unwrap_err().to_string().contains("true or false"));
     assert!(read(None, &words("layers=2"), (Some("gpt"), None), &tasks()).is_ok());
     assert!(read(None, &words("layers=2"), (None, None), &tasks()).is_err());
+}
+
+#[test]
+fn no_setting_of_a_stock_task_is_hidden_by_one_of_the_run() {
+    use crate::tasks::{digits::Digits, gpt::Gpt, graph::ModelFile, table::TableTask};
+    for task in [
+        TaskFactory::of::<Digits>(),
+        TaskFactory::of::<Gpt>(),
+        TaskFactory::of::<ModelFile>(),
+        TaskFactory::of::<TableTask>(),
+    ] {
+        for name in task.settings().keys() {
+            assert!(KEYS.iter().all(|key| key.name != name), "{}: {name}", task.name);
+        }
+    }
 }
 
 #[test]
@@ -402,7 +418,8 @@ fn a_key_with_a_dot_sets_an_entry_of_a_task_s_table() {
         Value::Object(settings.run.task_config),
         json!({"columns": {"zip": "category", "age": "number", "note": "ignore"}, "target": "price"})
     );
-    assert!(!settings.run.any_batch && read(None, &[], (None, None), &tasks).unwrap().run.any_batch);
+    let none = read(None, &[], (None, None), &tasks).unwrap().run;
+    assert!(!settings.run.any_batch && settings.run.any_length && none.any_batch);
     let told = read(None, &words("target.x=1"), (None, None), &tasks);
     assert!(told.unwrap_err().to_string().contains("unknown setting"));
 }

@@ -185,7 +185,7 @@ fn options_that_do_not_fit_are_refused_with_advice() {
         (options("note"), "columns.note=number"),
         (
             Options {
-                split: "a".into(),
+                split_column: "a".into(),
                 split_by: "b".into(),
                 ..options("price")
             },
