@@ -25,6 +25,11 @@ export function percent(share) {
   return `${(100 * share).toFixed(share > 0 && share < 0.0995 ? 1 : 0)}\u00a0%`;
 }
 
+/** An evaluation's named measures: ["97 % right", "rmse 51,400"]. */
+export function qualities(metrics = {}) {
+  return Object.entries(metrics).map(([name, value]) => name === "accuracy" ? `${percent(value)} right` : `${name} ${significant(value)}`);
+}
+
 /** Decimal units, as networks are sold. */
 export function bytes(value) {
   if (!Number.isFinite(value)) return "–";

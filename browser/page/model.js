@@ -85,8 +85,8 @@ export class Run {
     insert(this.changes, { key: `${peer} ${change} ${round} ${peer ? "" : reason}`, peer, change, round, reason });
   }
 
-  noteEvaluation({ round, loss, accuracy }) {
-    insert(this.evaluations, { key: round, round, loss, accuracy });
+  noteEvaluation({ round, loss, metrics }) {
+    insert(this.evaluations, { key: round, round, loss, metrics });
   }
 
   /** Whether this tab knows more of the run than the serving node told. */

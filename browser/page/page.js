@@ -1,6 +1,6 @@
 // The page: joins the run's model, the worker and the words to the elements of index.html.
 
-import { bytes, count, duration, loss, percent, seconds, short, significant } from "./format.js";
+import { bytes, count, duration, loss, percent, qualities, seconds, short, significant } from "./format.js";
 import { Run } from "./model.js";
 import { Plot } from "./plot.js";
 import { Ring } from "./ring.js";
@@ -272,7 +272,7 @@ function drawNow() {
   ring.draw(picture);
   plot.draw(picture);
   const [last] = picture.evaluations.slice(-1);
-  const aside = last ? `, on held-out data ${loss(last.loss)}${Number.isFinite(last.accuracy) ? `, ${percent(last.accuracy)} right` : ""}` : "";
+  const aside = last ? `, on held-out data ${[loss(last.loss), ...qualities(last.metrics)].join(", ")}` : "";
   put("loss-reading", Number.isFinite(picture.loss) && loss(picture.loss) + aside);
   $("legend-evaluation").hidden = !last;
   $("legend-mine").hidden = picture.since === null;

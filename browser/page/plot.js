@@ -43,7 +43,7 @@ export class Plot {
     }).observe(figure);
   }
 
-  /** `history` is [[round, loss]], `evaluations` [{round, loss, accuracy}], `since` the first round of this tab. */
+  /** `history` is [[round, loss]], `evaluations` [{round, loss, metrics}], `since` the first round of this tab. */
   draw({ history, evaluations, since }) {
     this.data = { history, evaluations, since };
     if (!this.width) return;

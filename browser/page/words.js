@@ -1,6 +1,6 @@
 // The page's words and buttons in each situation. A title is a list of strings and of {soft} parts, which are set back.
 
-import { bytes, count, duration, loss, parameters, percent, plural, significant } from "./format.js";
+import { bytes, count, duration, loss, parameters, percent, plural, qualities, significant } from "./format.js";
 
 const soft = (text) => ({ soft: text });
 const first = (action) => ({ ...action, primary: true });
@@ -185,8 +185,7 @@ function partaking(situation) {
 
 function summary(picture, done) {
   const evaluation = done ?? picture.evaluations.at(-1) ?? picture;
-  return `${count(picture.round)} rounds, ${count(picture.counted)} samples, each counted once; loss ${loss(evaluation.loss)}`
-    + (Number.isFinite(evaluation.accuracy) ? `; ${percent(evaluation.accuracy)} right.` : ".");
+  return `${count(picture.round)} rounds, ${count(picture.counted)} samples, each counted once; ${[`loss ${loss(evaluation.loss)}`, ...qualities(evaluation.metrics)].join("; ")}.`;
 }
 
 function thanks({ samples, counted }) {

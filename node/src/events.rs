@@ -2,12 +2,13 @@
 //!
 //! An [`Event`] is plain data. In JSON (`--log-format json`) each is one line, an object with the fields of
 //! `docs/events.md`: first `time`, then `event` with the variant's name in lower case, then the variant's own fields.
-//! Numbers that are not finite are written as `null`, as is what does not exist (an accuracy, a page's address).
+//! Numbers that are not finite are written as `null`, as is what does not exist (a page's address).
 //! Readers should ignore fields that they do not know: later versions may add some, and take none away.
 //!
 //! This module must not know the code that makes events or reads them, or the time.
 
 use crate::net::link::LinkKind;
+use crate::task::Metrics;
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// Takes events as they happen.
@@ -111,8 +112,8 @@ pub enum Event {
         /// Mean loss per sample.
         #[serde(deserialize_with = "null_is_nan")]
         loss: f32,
-        /// Share of right answers, 0 to 1, of tasks that have such a thing.
-        accuracy: Option<f32>,
+        /// Named measures, such as accuracy.
+        metrics: Metrics,
     },
     /// This peer left the ring until it may compute on its machine again; then it is ready again.
     Waiting {
@@ -297,8 +298,8 @@ pub struct Done {
     /// Mean loss per sample of the last evaluation, or of the last round where there was none.
     #[serde(deserialize_with = "null_is_nan")]
     pub loss: f32,
-    /// Accuracy of the last evaluation, 0 to 1.
-    pub accuracy: Option<f32>,
+    /// Named measures of the last evaluation, such as accuracy.
+    pub metrics: Metrics,
     /// The folder that holds the final checkpoint, if there is one.
     pub dir: Option<String>,
 }

@@ -63,7 +63,9 @@ fn three_peers_learn_mnist() {
     ];
     let mut nodes = run_of_three(&folder, "cpu", &settings);
     assert_same(&mut nodes, 620);
-    let accuracy = done(&mut nodes[0])["accuracy"].as_f64().expect("an accuracy");
+    let accuracy = done(&mut nodes[0])["metrics"]["accuracy"]
+        .as_f64()
+        .expect("an accuracy");
     println!("three peers, MNIST, 5 epochs: {:.2} %", 100.0 * accuracy);
     assert!(accuracy >= 0.94, "{accuracy}");
     // The first peer's folder tells the whole run: alone it gives the same bits.

@@ -5,6 +5,7 @@ use super::error::Error;
 use super::output;
 use crate::offline::evaluate::{Evaluated, evaluate};
 use crate::participant::run_setup::Means;
+use crate::task::in_words;
 use crate::task_factory::TaskFactory;
 use serde_json::json;
 use std::path::PathBuf;
@@ -50,12 +51,11 @@ pub fn run(args: &Args, tasks: &[TaskFactory]) -> Result<(), Error> {
     let Evaluated { round, eval, runs } = found.map_err(Error::of)?;
     output::note_runs(runs, "");
     if args.json {
-        let object = json!({"round": round, "loss": eval.loss, "accuracy": eval.accuracy});
+        let object = json!({"round": round, "loss": eval.loss, "metrics": eval.metrics});
         output::print(&format!("{object}\n"));
         return Ok(());
     }
-    let accuracy = eval.accuracy.map(|a| format!(", accuracy {:.2} %", 100.0 * a));
-    let accuracy = accuracy.unwrap_or_default();
-    output::print(&format!("after round {round}: loss {:.4}{accuracy}\n", eval.loss));
+    let metrics = in_words(&eval.metrics);
+    output::print(&format!("after round {round}: loss {:.4}{metrics}\n", eval.loss));
     Ok(())
 }

@@ -32,12 +32,12 @@ impl Exit {
         ),
         (
             Self::Failed,
-            "failed, as standard error says; again as it is will not help",
+            "failed; see standard error. Retrying unchanged will not help",
         ),
         (Self::Usage, "the command line is wrong"),
         (
             Self::Unreachable,
-            "nobody of the run could be reached, or nobody there holds its state; later somebody may",
+            "no member could be reached, or none has the state; try again later",
         ),
         (
             Self::Left,

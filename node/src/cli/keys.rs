@@ -59,7 +59,7 @@ pub const KEYS: &[Key] = &[
     key(
         "moments",
         "f32|8bit",
-        "how the optimizer state is kept: 8bit takes a quarter of the memory, and newcomers fetch a quarter; not with local steps",
+        "how the optimizer state is kept: 8bit takes a quarter of the bytes, so newcomers fetch half as much; not with local steps",
         "f32",
     ),
     key(
@@ -71,7 +71,7 @@ pub const KEYS: &[Key] = &[
     key(
         "split",
         "off|auto|N|A+B+..",
-        "for a model larger than a machine: cut it into spans of layers, each held by some peers. auto cuts as few spans as fit \
+        "for a model larger than a machine: cut it into stages (spans) of layers, each held by some peers. auto cuts as few spans as fit \
          the founder's memory, N cuts N, 4+3+3 cuts three of 4, 3 and 3 steps, as `annulus plan` suggests",
         "off",
     ),
@@ -114,7 +114,7 @@ pub const KEYS: &[Key] = &[
     key(
         "overlap",
         "on|off",
-        "with local steps: take the first steps of the next round while sums travel",
+        "with local steps: take the first step of the next round while sums travel",
         "on",
     ),
     key(

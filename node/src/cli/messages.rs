@@ -6,6 +6,7 @@ use super::human;
 use super::qr;
 use super::terminal::{self, Color, Style};
 use crate::events::{Change, Done, Event, Ready};
+use crate::task::{Metrics, in_words};
 use crate::view::RunView;
 use annulus_net::printable::printable_line;
 
@@ -50,13 +51,9 @@ pub fn headline(event: &Event, name: impl Fn(&str) -> String) -> Option<Headline
             let text = format!("{} {verb} after round {round}{colon}{reason}", name(peer));
             (sign, color, text)
         }
-        Event::Eval {
-            round,
-            loss,
-            accuracy,
-        } => {
+        Event::Eval { round, loss, metrics } => {
             let round = human::grouped(*round);
-            let text = format!("round {round}: eval {}", quality(*loss, *accuracy));
+            let text = format!("round {round}: eval {}", quality(*loss, metrics));
             ("*", Color::Magenta, text)
         }
         Event::Pace(pace) => {
@@ -208,7 +205,7 @@ fn result(done: &Done, style: Style) -> Vec<String> {
     } else {
         (Color::Yellow, "left")
     };
-    let (word, quality) = (style.paint(color, word), quality(done.loss, done.accuracy));
+    let (word, quality) = (style.paint(color, word), quality(done.loss, &done.metrics));
     let mut lines = vec![format!("{word} after round {round}: {quality}")];
     lines.extend(done.digest.as_ref().map(|digest| {
         let whose = match done.split {
@@ -221,10 +218,9 @@ fn result(done: &Done, style: Style) -> Vec<String> {
     lines
 }
 
-fn quality(loss: f32, accuracy: Option<f32>) -> String {
+fn quality(loss: f32, metrics: &Metrics) -> String {
     let loss = human::loss(f64::from(loss));
-    let accuracy = accuracy.map(|a| format!(", accuracy {}", human::percent(f64::from(a), 2)));
-    format!("loss {loss}{}", accuracy.unwrap_or_default())
+    format!("loss {loss}{}", in_words(metrics))
 }
 
 /// The name of this program: a model of one's own makes another program.

@@ -45,6 +45,7 @@ mod screen;
 pub mod serve;
 pub mod service;
 pub mod settings;
+mod tensorboard;
 pub mod terminal;
 pub mod ticket;
 pub mod train;

@@ -41,7 +41,7 @@ fn samples() -> Vec<Event> {
         split: false,
         digest: Some("cd".repeat(32)),
         loss: 0.2,
-        accuracy: Some(0.97),
+        metrics: [("accuracy".to_owned(), 0.97)].into(),
         dir: Some("out".into()),
     };
     let member = |change, reason: &str| Event::Member {
@@ -124,7 +124,7 @@ fn samples() -> Vec<Event> {
         Event::Eval {
             round: 7,
             loss: 0.3,
-            accuracy: None,
+            metrics: Metrics::new(),
         },
         Event::Warning {
             message: "a \"quoted\"\nwarning".into(),
@@ -177,15 +177,15 @@ fn numbers_that_are_not_finite_are_null() {
             Event::Eval {
                 round: 1,
                 loss,
-                accuracy: None,
+                metrics: Metrics::new(),
             },
         )
         .to_json();
-        assert!(json.contains(r#""loss":null,"accuracy":null"#), "{json}");
-        let Event::Eval { loss, accuracy, .. } = LogLine::from_json(&json).unwrap().event else {
+        assert!(json.contains(r#""loss":null,"metrics":{}"#), "{json}");
+        let Event::Eval { loss, .. } = LogLine::from_json(&json).unwrap().event else {
             panic!("{json}")
         };
-        assert!(loss.is_nan() && accuracy.is_none());
+        assert!(loss.is_nan());
     }
 }
 

@@ -6,6 +6,7 @@ use crate::participant::event_translator::standing_aside;
 use crate::store::evals::{self, Evaluated};
 use crate::store::ledger_file::{Entry, advance};
 use crate::store::run_dir::{CheckpointError, CheckpointFile, RunDir};
+use crate::task::in_words;
 use annulus_core::Manifest;
 use annulus_core::id::{PeerId, Round};
 use annulus_core::ledger::{Head, Header, Member, Record};
@@ -469,9 +470,8 @@ impl fmt::Display for Summary {
             writeln!(f, "\nevaluations")?;
         }
         for eval in &self.evals[self.evals.len().saturating_sub(ROWS)..] {
-            let accuracy = eval.accuracy.map(|a| format!(", accuracy {:.2} %", 100.0 * a));
-            let (round, loss, accuracy) = (eval.round, eval.loss, accuracy.unwrap_or_default());
-            writeln!(f, "  round {round:<8}  loss {loss:.4}{accuracy}")?;
+            let (round, loss, metrics) = (eval.round, eval.loss, in_words(&eval.metrics));
+            writeln!(f, "  round {round:<8}  loss {loss:.4}{metrics}")?;
         }
         writeln!(f, "\ncheckpoints")?;
         for Saved { round, bytes, digest } in &self.checkpoints {

@@ -430,17 +430,14 @@ impl NativeHost<'_> {
     fn on_evaluated(&mut self, round: Round, result: Result<Option<Eval>, WorkerError>) {
         match result {
             Ok(Some(eval)) => {
-                self.last_eval = Some((round, eval));
+                self.last_eval = Some((round, eval.clone()));
+                let Eval { loss, metrics } = eval;
                 self.checkpoint_writer.evaluated(Evaluated {
                     round,
-                    loss: eval.loss,
-                    accuracy: eval.accuracy,
+                    loss,
+                    metrics: metrics.clone(),
                 });
-                (self.sink)(Event::Eval {
-                    round,
-                    loss: eval.loss,
-                    accuracy: eval.accuracy,
-                });
+                (self.sink)(Event::Eval { round, loss, metrics });
             }
             Ok(None) => {}
             Err(why) => self.warn(format!("the evaluation failed: {why}")),

@@ -2,6 +2,7 @@
 //!
 //! A run that continues from an earlier checkpoint evaluates some rounds again; the later line counts.
 
+use crate::task::Metrics;
 use annulus_core::id::Round;
 use annulus_net::files::{FileError, read_limited};
 use annulus_net::open;
@@ -17,14 +18,15 @@ const FILE: &str = "evals.jsonl";
 const LIMIT: usize = 64 << 20;
 
 /// An evaluation of the state after a round.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Evaluated {
     /// The round.
     pub round: Round,
     /// Mean loss on the held-out data.
     pub loss: f32,
-    /// Share of right answers, 0 to 1, for tasks that have answers.
-    pub accuracy: Option<f32>,
+    /// Named measures, such as accuracy.
+    #[serde(default)]
+    pub metrics: Metrics,
 }
 
 /// Appends a result.
@@ -60,10 +62,10 @@ mod tests {
         let scratch = Scratch::new();
         let dir = &scratch.0;
         assert_eq!(read(dir).unwrap(), []);
-        let of = |round, loss, accuracy| Evaluated {
+        let of = |round, loss, accuracy: Option<f32>| Evaluated {
             round,
             loss,
-            accuracy,
+            metrics: accuracy.map(|a| ("accuracy".to_owned(), a)).into_iter().collect(),
         };
         for evaluated in [
             of(10, 2.5, None),

@@ -31,7 +31,7 @@ use self::fitting::Fitting;
 use self::on_device::{View, gradients_and_loss, places, read_total};
 use self::parameters::{drawing, initial_model, with_parameters};
 use self::prefetch::{Batches, Prefetcher, intact};
-use self::read::read_scalar;
+use self::read::read_scores;
 use self::stepping::rule_of;
 use crate::device::{DeviceKind, OpenDevice};
 use crate::task::{Dataset, Emit, Eval, Prompt, Task};
@@ -360,12 +360,7 @@ impl<T: Task> Worker for Trainer<T> {
                 return Ok(None);
             };
             intact(&*self.task)?;
-            let loss = read_scalar(scores.loss).await?;
-            let accuracy = match scores.accuracy {
-                Some(accuracy) => Some(read_scalar(accuracy).await?),
-                None => None,
-            };
-            Ok(Some(Eval { loss, accuracy }))
+            read_scores(scores).await.map(Some)
         })
     }
 

@@ -359,7 +359,7 @@ fn evaluation_leaves_no_trace() {
     let before = trainer.contribute(params.clone(), &[1, 2]).unwrap();
     let eval = trainer.score(params.clone()).unwrap().unwrap();
     assert!((2.0..2.6).contains(&eval.loss), "untrained: {eval:?}");
-    assert!((0.0..0.5).contains(&eval.accuracy.unwrap()));
+    assert!((0.0..0.5).contains(&eval.metrics["accuracy"]));
     assert_eq!(trainer.score(params.clone()).unwrap(), Some(eval));
     let after = trainer.contribute(params, &[1, 2]).unwrap();
     assert_eq!(before.gradient, after.gradient);
@@ -512,7 +512,7 @@ fn a_gpu_agrees_with_the_cpu() {
         let expected = on_cpu.score(params.clone()).unwrap().unwrap();
         let found = on_gpu.score(params).unwrap().unwrap();
         assert!((expected.loss - found.loss).abs() < 1e-4);
-        assert_eq!(expected.accuracy, found.accuracy);
+        assert_eq!(expected.metrics, found.metrics);
     }
 }
 

@@ -3,6 +3,7 @@
 use super::curve::Curve;
 use crate::events::{Change, Done, Event, Pace, Ready, Round};
 use crate::net::link::LinkKind;
+use crate::task::Metrics;
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -104,14 +105,14 @@ pub enum Phase {
 }
 
 /// The model tried out on data that it does not train on.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Evaluation {
     /// The round.
     pub round: u64,
     /// Mean loss per sample.
     pub loss: f32,
-    /// Share of right answers, 0 to 1.
-    pub accuracy: Option<f32>,
+    /// Named measures, such as accuracy.
+    pub metrics: Metrics,
 }
 
 /// One peer's part in the run.
@@ -267,20 +268,13 @@ impl RunView {
                 };
                 push(&mut self.changes, CHANGES, change);
             }
-            &Event::Eval {
-                round,
-                loss,
-                accuracy,
-            } => {
-                push(
-                    &mut self.evaluations,
-                    EVALUATIONS,
-                    Evaluation {
-                        round,
-                        loss,
-                        accuracy,
-                    },
-                );
+            Event::Eval { round, loss, metrics } => {
+                let evaluation = Evaluation {
+                    round: *round,
+                    loss: *loss,
+                    metrics: metrics.clone(),
+                };
+                push(&mut self.evaluations, EVALUATIONS, evaluation);
             }
             // Words for the person at this machine; they may name its files.
             Event::Warning { .. } => self.totals.warnings += 1,

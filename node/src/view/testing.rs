@@ -3,6 +3,7 @@
 use super::logs::{Logs, PeerLog};
 use crate::events::{Change, Done, Event, Pace, Ready, Round, Share};
 use crate::net::link::LinkKind;
+use crate::task::Metrics;
 use std::ops::RangeInclusive;
 
 /// A peer's name.
@@ -93,10 +94,11 @@ pub(crate) fn member(n: u8, change: Change, round: u64, reason: &str) -> Event {
 
 /// An evaluation.
 pub(crate) fn eval(round: u64, loss: f32, accuracy: Option<f32>) -> Event {
+    let metrics = accuracy.map(|accuracy| ("accuracy".to_owned(), accuracy));
     Event::Eval {
         round,
         loss,
-        accuracy,
+        metrics: metrics.into_iter().collect(),
     }
 }
 
@@ -113,7 +115,7 @@ pub(crate) fn done(round: u64) -> Event {
         split: false,
         digest: Some(format!("{round:08x}").repeat(8)),
         loss: 0.5,
-        accuracy: None,
+        metrics: Metrics::new(),
         dir: Some("/home/someone".into()),
     })
 }

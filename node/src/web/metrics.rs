@@ -35,6 +35,13 @@ pub fn metrics(view: &RunView, now_ms: u64) -> String {
             page.sample(name, &[], &value);
         }
     }
+    let evaluated = view.evaluations.back().map(|eval| &eval.metrics);
+    if let Some(metrics) = evaluated.filter(|metrics| !metrics.is_empty()) {
+        page.family(EVALUATED, "gauge", "Named measures of the last evaluation.");
+        for (name, value) in metrics {
+            page.sample(EVALUATED, &[("metric", name)], &value.to_string());
+        }
+    }
     page.family(CHANGES, "counter", "Members that came or went.");
     for (change, word) in [
         (Change::Joined, "joined"),
@@ -49,11 +56,12 @@ pub fn metrics(view: &RunView, now_ms: u64) -> String {
     page.0
 }
 
+const EVALUATED: &str = "annulus_evaluation_metric";
 const CHANGES: &str = "annulus_member_changes_total";
 
 /// The metrics that are one number each: name, help, and the value if there is one.
 #[rustfmt::skip] // a table
-fn numbers(view: &RunView, now_ms: u64) -> [(&'static str, &'static str, Option<String>); 24] {
+fn numbers(view: &RunView, now_ms: u64) -> [(&'static str, &'static str, Option<String>); 23] {
     let of = |value: u64| Some(value.to_string());
     let float = |value: f64| Some(value.to_string());
     let finite = |value: f32| value.is_finite().then(|| value.to_string());
@@ -88,7 +96,6 @@ fn numbers(view: &RunView, now_ms: u64) -> [(&'static str, &'static str, Option<
         ("annulus_warnings_total", "Warnings of this peer.", of(totals.warnings)),
         ("annulus_evaluation_round", "The round that was last evaluated.", eval.and_then(|e| of(e.round))),
         ("annulus_evaluation_loss", "Mean loss per sample held out.", eval.and_then(|e| finite(e.loss))),
-        ("annulus_evaluation_accuracy", "Share of right answers, 0 to 1.", eval.and_then(|e| e.accuracy).map(|a| a.to_string())),
     ]
 }
 
@@ -200,7 +207,7 @@ mod tests {
             ("annulus_samples_per_second", 64.0),
             ("annulus_bytes_sent_total", 2000.0),
             ("annulus_compute_seconds_total", 0.5),
-            ("annulus_evaluation_accuracy", 0.75),
+            ("annulus_evaluation_metric{metric=\"accuracy\"}", 0.75),
             ("annulus_training", 1.0),
             ("annulus_member_changes_total{change=\"joined\"}", 1.0),
             ("annulus_member_changes_total{change=\"evicted\"}", 0.0),

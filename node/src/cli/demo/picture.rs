@@ -136,8 +136,11 @@ fn curve(canvas: &mut Canvas, demo: &Observed, (x, y, w, h): Area) {
         };
         canvas.text(column(change.round as f64), y + h - 2, sign, color);
     }
-    let accuracy = run.evaluations.back().and_then(|eval| eval.accuracy);
-    let accuracy = accuracy.map(|a| format!("   accuracy {}", human::percent(f64::from(a), 1)));
+    let accuracy = run
+        .evaluations
+        .back()
+        .and_then(|eval| eval.metrics.get("accuracy"));
+    let accuracy = accuracy.map(|a| format!("   accuracy {}", human::percent(f64::from(*a), 1)));
     let loss = human::loss(run.loss.unwrap_or(f64::NAN));
     let text = format!("loss {loss}{}", accuracy.unwrap_or_default());
     canvas.right(x + w, y, &text, Color::Bold);

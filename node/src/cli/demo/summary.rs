@@ -62,8 +62,8 @@ fn rows(demo: &Observed, style: Style) -> Vec<(&'static str, String)> {
     };
     let (logs, mut rows) = (&demo.logs, Vec::new());
     let eval = logs.run.evaluations.back();
-    if let Some((eval, accuracy)) = eval.and_then(|eval| Some((eval, eval.accuracy?))) {
-        let accuracy = style.paint(Color::Bold, &human::percent(f64::from(accuracy), 1));
+    if let Some((eval, accuracy)) = eval.and_then(|eval| Some((eval, eval.metrics.get("accuracy")?))) {
+        let accuracy = style.paint(Color::Bold, &human::percent(f64::from(*accuracy), 1));
         let round = human::grouped(eval.round);
         let text = format!("{accuracy} after round {round}, on data that no peer trained on");
         rows.push(("accuracy", text));

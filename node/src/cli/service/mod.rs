@@ -13,7 +13,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use unit::Service;
 
-/// Run a peer as a service of your user: it starts with the machine, and again after a crash.
+/// Run a peer as a service of your user: it starts when you log in, and again after a crash.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {

@@ -137,7 +137,7 @@ fn events(canvas: &mut Canvas, run: &Snapshot, (top, end): (i64, i64), x: i64) {
         let event = Event::Eval {
             round: tried.round,
             loss: tried.loss.unwrap_or(f32::NAN),
-            accuracy: tried.accuracy,
+            metrics: tried.metrics.clone(),
         };
         (tried.round, event)
     });

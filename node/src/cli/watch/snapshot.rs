@@ -1,6 +1,7 @@
 //! What a page's `/status` says of a run, as far as the picture shows it, and how to ask for it.
 
 use crate::events::Change;
+use crate::task::Metrics;
 use serde::Deserialize;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -59,7 +60,8 @@ pub struct MemberChange {
 pub struct Evaluation {
     pub round: u64,
     pub loss: Option<f32>,
-    pub accuracy: Option<f32>,
+    #[serde(default)]
+    pub metrics: Metrics,
 }
 
 /// Asks the page at `HOST:PORT`.

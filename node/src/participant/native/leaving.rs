@@ -65,7 +65,7 @@ impl NativeHost<'_> {
             }
         }
         let aside = self.aside.is_some() && !self.asked_to_leave;
-        let is_due = self.last_eval.is_none_or(|(r, _)| r != round) && self.workers.evaluates();
+        let is_due = self.last_eval.as_ref().is_none_or(|(r, _)| *r != round) && self.workers.evaluates();
         if whole && !self.in_a_hurry && !aside && is_due {
             self.evaluate_last(round, &peer.state().params).await;
         }
@@ -88,14 +88,15 @@ impl NativeHost<'_> {
         if aside {
             return Ok(());
         }
-        let eval = self.last_eval.filter(|(r, _)| *r == round).map(|(_, eval)| eval);
+        let eval = self.last_eval.as_ref().filter(|(r, _)| *r == round);
+        let eval = eval.map(|(_, eval)| eval);
         (self.sink)(Event::Done(events::Done {
             round,
             finished,
             split: peer.manifest().split.is_some(),
             digest: peer.held_digest().filter(|_| whole).map(|digest| digest.to_hex()),
             loss: eval.map_or(self.last_loss, |e| e.loss),
-            accuracy: eval.and_then(|e| e.accuracy),
+            metrics: eval.map(|e| e.metrics.clone()).unwrap_or_default(),
             dir: whole.then(|| self.local.out.display().to_string()),
         }));
         Ok(())

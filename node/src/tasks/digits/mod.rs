@@ -133,10 +133,7 @@ impl Task for Digits {
             loss = loss + CrossEntropy::new().forward(logits, labels) * part.predictions as f32;
         }
         let count = self.pictures.held_out() as f32;
-        Some(Scores {
-            loss: loss / count,
-            accuracy: Some(right / count),
-        })
+        Some(Scores::from(loss / count).with("accuracy", right / count))
     }
 }
 
@@ -182,10 +179,8 @@ impl Stages<Classifier, Labelled> for Digits {
     fn scores(&self, model: &Classifier, x: Tensor<3>, batch: Labelled, device: &Device) -> Scores {
         let (_, labels) = batch.into_tensors(device);
         let (logits, count) = (model.output(x.squeeze_dim(1)), labels.dims()[0]);
-        Scores {
-            accuracy: Some(right_answers(logits.clone(), labels.clone()) / count as f32),
-            loss: CrossEntropy::new().forward(logits, labels),
-        }
+        let accuracy = right_answers(logits.clone(), labels.clone()) / count as f32;
+        Scores::from(CrossEntropy::new().forward(logits, labels)).with("accuracy", accuracy)
     }
 }
 

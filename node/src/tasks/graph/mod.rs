@@ -226,9 +226,10 @@ impl Task for ModelFile {
             right = right.zip(part).map(|(sum, part)| sum + part);
             loss = loss + output.loss * (end - start) as f32;
         }
-        Some(Scores {
-            loss: loss / count as f32,
-            accuracy: right.map(|right| right / count as f32),
+        let scores = Scores::from(loss / count as f32);
+        Some(match right {
+            Some(right) => scores.with("accuracy", right / count as f32),
+            None => scores,
         })
     }
 

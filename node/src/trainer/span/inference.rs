@@ -10,13 +10,13 @@ use std::sync::Arc;
 use burn::tensor::{Device, Tensor, TensorData};
 
 use super::super::prefetch::intact;
-use super::super::read::{read, read_scalar};
+use super::super::read::{read, read_scores};
 use super::super::worker::WorkerError;
 use super::ModelSteps;
 use super::model_steps::{Made, run_step, stages_of};
 use super::place::plain;
 use crate::device::OpenDevice;
-use crate::task::{Answering, Answers, Batch, Emit, Eval, Prompt, Task, TaskError};
+use crate::task::{Answering, Answers, Batch, Emit, Eval, Metrics, Prompt, Task, TaskError};
 
 /// Reads the weights of some elements of the flat vector.
 pub type Weights = Box<dyn Fn(Range<usize>) -> Result<Vec<f32>, TaskError>>;
@@ -227,12 +227,7 @@ impl<T: Task> InSteps<T> {
                 let held = held_out(number);
                 let (_, model) = self.loaded.as_ref().expect("it was just loaded");
                 let found = stages.scores(model, y, held.batch, &self.device);
-                let accuracy = match found.accuracy {
-                    Some(accuracy) => Some(read_scalar(accuracy).await?),
-                    None => None,
-                };
-                let loss = read_scalar(found.loss).await?;
-                scores.push((Eval { loss, accuracy }, held.predictions));
+                scores.push((read_scores(found).await?, held.predictions));
             }
         }
         intact(&*task)?;
@@ -257,21 +252,20 @@ impl<T: Task> Inference for InSteps<T> {
             let (count, at_once) = self.plan.batches;
             assert!(count > 0, "it is ready to be evaluated");
             // Adds in the same order and way as tasks do.
-            let (mut loss, mut right, mut predicted) = (0.0f32, Some(0.0f32), 0);
+            let (mut loss, mut metrics, mut predicted) = (0.0f32, Metrics::new(), 0);
             for start in (0..count).step_by(at_once) {
                 let of_some = self.scores(start..count.min(start + at_once)).await?;
                 for (eval, predictions) in of_some {
                     loss += eval.loss * predictions as f32;
-                    right = right
-                        .zip(eval.accuracy)
-                        .map(|(all, share)| all + share * predictions as f32);
+                    for (name, mean) in eval.metrics {
+                        *metrics.entry(name).or_default() += mean * predictions as f32;
+                    }
                     predicted += predictions;
                 }
             }
-            Ok(Eval {
-                loss: loss / predicted as f32,
-                accuracy: right.map(|right| right / predicted as f32),
-            })
+            metrics.values_mut().for_each(|sum| *sum /= predicted as f32);
+            let loss = loss / predicted as f32;
+            Ok(Eval { loss, metrics })
         })
     }
 
