@@ -47,7 +47,7 @@ pub enum Role {
     Trained,
     /// A running statistic of batch norm. It moves this share of the way to each batch's own statistic.
     Statistic {
-        /// From 0 to 1.
+        /// Above 0, and at most 1.
         rate: f64,
     },
 }

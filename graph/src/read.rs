@@ -269,13 +269,17 @@ impl<'a> Reader<'a> {
         let as_is = "or read it as it is (`as_is=true`)";
         match kind.name {
             "BatchNormalization" if attribute("training_mode") == Some(&Attribute::Integer(1)) => {
-                let rate = match attribute("momentum") {
-                    Some(Attribute::Float(kept)) => 1.0 - f64::from(*kept),
-                    _ => 0.1,
+                let kept = match attribute("momentum") {
+                    Some(Attribute::Float(kept)) => *kept,
+                    _ => 0.9,
                 };
+                if !(0.0..=1.0).contains(&kept) {
+                    return Err(format!("the momentum {kept}, which is not from 0 to 1"));
+                }
                 for slot in inputs[3..].iter().flatten() {
-                    if !self.statistics.iter().any(|(own, _)| own == slot) {
-                        self.statistics.push((*slot, rate));
+                    // With a momentum of 1 they never move, so they are constants.
+                    if kept < 1.0 && !self.is_statistic(*slot) {
+                        self.statistics.push((*slot, 1.0 - f64::from(kept)));
                     }
                 }
                 Ok(())

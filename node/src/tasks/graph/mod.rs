@@ -14,7 +14,7 @@ use burn::tensor::{Device, Int, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 use std::io::Read as _;
 
-use crate::task::{Data, Layer, Scores, Task, TaskError};
+use crate::task::{Data, Layer, Scores, Task, TaskError, follow};
 use samples::{Batch, Samples};
 
 /// The files of an exported folder.
@@ -167,16 +167,7 @@ impl Task for ModelFile {
 
     fn new(config: ModelFileConfig, data: Option<&Data>) -> Result<Self, TaskError> {
         let data = data.ok_or("give --data FOLDER, a model that annulus.export has written")?;
-        let task = Self::read(&config, data)?;
-        let statistic = task.graph.parameters().iter().find(|p| p.role != Role::Trained);
-        match statistic {
-            Some(statistic) => Err(format!(
-                "the model has batch norm (`{}`), whose running statistics members cannot share yet; use group norm",
-                statistic.name
-            )
-            .into()),
-            None => Ok(task),
-        }
+        Self::read(&config, data)
     }
 
     fn dataset(&self) -> &Samples {
@@ -200,8 +191,19 @@ impl Task for ModelFile {
             dropout: Some(batch.seed),
         };
         match self.graph.run(model, &batch.inputs, device, options) {
-            Ok(output) => output.loss,
+            Ok(output) => output
+                .statistics
+                .into_iter()
+                .fold(output.loss, |loss, own| follow(loss, &own.buffer, own.value)),
             Err(error) => not_a_number(model, &error),
+        }
+    }
+
+    fn follows(&self, name: &str) -> Option<f32> {
+        let mut parameters = self.graph.parameters().iter();
+        match parameters.find(|parameter| parameter.name == name)?.role {
+            Role::Statistic { rate } => Some(rate as f32),
+            Role::Trained => None,
         }
     }
 

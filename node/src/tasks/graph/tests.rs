@@ -5,14 +5,18 @@
 mod files;
 
 use super::*;
+use crate::device::OpenDevice;
 use crate::task::Dataset;
 use crate::tasks::gpt::windows::Tokens;
 use crate::tasks::gpt::{Gpt, GptConfig};
+use crate::trainer::{Trainer, TrainerOptions, Worker};
+use annulus_core::TensorRule;
 use annulus_graph::{Numbers, named_gradients};
 use bytes::Bytes;
 use files::{Message, Model, constant, integer, integers, node, several};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use std::path::Path;
+use std::sync::Arc;
 
 fn fixture(name: &str) -> Vec<u8> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../graph/tests/fixtures");
@@ -291,4 +295,141 @@ fn a_language_model_as_a_graph_has_the_bits_of_the_task_gpt() {
         });
         assert!(own_bits == bits, "the gradient of {} differs", own.name);
     }
+}
+
+/// All samples of a folder as one worker's share, and what the running statistics are after a round of it.
+fn after_a_round(data: &Data, micro_batch: usize) -> Vec<(String, Vec<f32>)> {
+    let config = ModelFileConfig {
+        held_out: 0.0,
+        ..ModelFileConfig::default()
+    };
+    let task = Arc::new(ModelFile::new(config, Some(data)).unwrap());
+    let samples: Vec<u64> = (0..task.dataset().len()).collect();
+    let options = TrainerOptions { seed: 0, micro_batch };
+    let mut trainer = Trainer::new(task, &OpenDevice::cpu(), options).unwrap();
+    let params = trainer.init();
+    let made = trainer.contribute(params.clone(), &samples).unwrap();
+    assert_eq!(made.samples as usize, samples.len());
+    let follow = trainer.layout().tensors.iter().filter_map(|tensor| {
+        let TensorRule::Mean { rate } = tensor.rule else {
+            return None;
+        };
+        let own = tensor.offset..tensor.offset + tensor.len();
+        let ways = made.gradient[own.clone()].iter();
+        let moved = params[own].iter().zip(ways);
+        let moved = moved.map(|(value, way)| value + rate * way / samples.len() as f32);
+        Some((tensor.name.clone(), moved.collect()))
+    });
+    follow.collect()
+}
+
+#[track_caller]
+fn assert_close(found: &[f32], expected: &[f32]) {
+    assert_eq!(found.len(), expected.len());
+    for (found, expected) in found.iter().zip(expected) {
+        assert!((found - expected).abs() <= 1e-5, "{found}, not {expected}");
+    }
+}
+
+#[test]
+fn running_statistics_move_as_pytorchs() {
+    let found = after_a_round(&folder("tabular", 1), 0);
+    let reference = read_tensors(&fixture("tabular.safetensors")).unwrap();
+    let expected: Vec<(&str, &HostTensor)> = reference
+        .iter()
+        .filter_map(|(name, value)| Some((name.strip_prefix("buffer.")?, value)))
+        .collect();
+    assert_eq!((found.len(), expected.len()), (4, 4));
+    for (name, expected) in expected {
+        let (_, found) = found.iter().find(|(own, _)| own == name).expect(name);
+        let Numbers::Floats(expected) = expected.numbers() else {
+            panic!("{name} is not of floats");
+        };
+        assert_close(found, expected);
+    }
+}
+
+/// A convolution of 1 x 1 that doubles, batch norm, and a linear layer; samples of 2 x 2 pixels.
+fn convolutional(values: &[f32], norms: usize) -> Data {
+    let mut model = Model::default()
+        .input("x", 1)
+        .trained("kernel", &[1, 1, 1, 1], &[2.0])
+        .trained("scale", &[1], &[1.5])
+        .trained("shift", &[1], &[0.5])
+        .value(files::floats("norm.running_mean", &[1], &[1.0]))
+        .value(files::floats("norm.running_var", &[1], &[3.0]))
+        .node(node("Conv", &["x", "kernel"], &["y0"]));
+    for norm in 0..norms {
+        let (x, y) = (format!("y{norm}"), format!("y{}", norm + 1));
+        let inputs = [&x, "scale", "shift", "norm.running_mean", "norm.running_var"];
+        model =
+            model.node(node("BatchNormalization", &inputs, &[&y]).bytes(5, &integer("training_mode", 1).0));
+    }
+    let file = model
+        .node(node("Relu", &[&format!("y{norms}")], &["relu"]))
+        .node(node("ReduceMean", &["relu"], &["loss"]).bytes(5, &integer("keepdims", 0).0))
+        .file();
+    let bytes: Vec<u8> = values.iter().flat_map(|x| x.to_le_bytes()).collect();
+    let view = TensorView::new(Dtype::F32, vec![values.len() / 4, 1, 2, 2], &bytes).unwrap();
+    let samples = safetensors::serialize([("x", view)], None).unwrap();
+    let files = [(MODEL, file), (SAMPLES, samples)];
+    Data::folder_in_memory(
+        files
+            .map(|(name, bytes)| (name.to_owned(), Bytes::from(bytes)))
+            .to_vec(),
+    )
+}
+
+/// Mean and unbiased variance.
+fn moments(values: &[f32]) -> [f32; 2] {
+    let count = values.len() as f32;
+    let mean = values.iter().sum::<f32>() / count;
+    [
+        mean,
+        values.iter().map(|x| (x - mean).powi(2)).sum::<f32>() / (count - 1.0),
+    ]
+}
+
+#[test]
+fn a_convolutional_model_moves_its_statistics_and_micro_batches_count_by_their_samples() {
+    let values: Vec<f32> = (0..20).map(|i| ((i * 7) % 11) as f32 * 0.3).collect();
+    let doubled: Vec<f32> = values.iter().map(|x| 2.0 * x).collect();
+    let moved = |[mean, variance]: [f32; 2]| [0.9 * 1.0 + 0.1 * mean, 0.9 * 3.0 + 0.1 * variance];
+    let check = |micro_batch: usize, statistics: [f32; 2]| {
+        let found = after_a_round(&convolutional(&values, 1), micro_batch);
+        let names: Vec<&str> = found.iter().map(|(name, _)| &**name).collect();
+        assert_eq!(names, ["norm.running_mean", "norm.running_var"]);
+        assert_close(&[found[0].1[0], found[1].1[0]], &moved(statistics));
+    };
+    check(0, moments(&doubled));
+    // Three samples of four pixels, and then two.
+    let [first, second] = [moments(&doubled[..12]), moments(&doubled[12..])];
+    check(3, [0, 1].map(|i| (3.0 * first[i] + 2.0 * second[i]) / 5.0));
+    // The same norm twice, one after the other: PyTorch moves the buffers twice.
+    let [mean, variance] = moments(&doubled);
+    let biased = variance * 19.0 / 20.0;
+    let normed: Vec<f32> = doubled
+        .iter()
+        .map(|x| (x - mean) / (biased + 1e-5).sqrt() * 1.5 + 0.5)
+        .collect();
+    let [again_mean, again_variance] = moments(&normed);
+    let once = moved([mean, variance]);
+    let twice = [
+        0.9 * once[0] + 0.1 * again_mean,
+        0.9 * once[1] + 0.1 * again_variance,
+    ];
+    let found = after_a_round(&convolutional(&values, 2), 0);
+    assert_close(&[found[0].1[0], found[1].1[0]], &twice);
+}
+
+#[test]
+fn a_share_of_one_value_per_channel_is_no_error() {
+    let data = folder("tabular", 1);
+    // Each micro-batch is one sample, whose variance nobody knows.
+    let found = after_a_round(&data, 1);
+    for (name, values) in found.iter().filter(|(name, _)| name.ends_with("running_var")) {
+        assert!(values.iter().all(|value| *value == 1.0), "{name}: {values:?}");
+    }
+    let mean = found.iter().find(|(name, _)| name.ends_with("running_mean"));
+    assert!(mean.unwrap().1.iter().any(|value| *value != 0.0));
 }
