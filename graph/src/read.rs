@@ -109,6 +109,8 @@ struct Reader<'a> {
     nodes: Vec<Node>,
     /// Running statistics, and how fast they move.
     statistics: Vec<(usize, f64)>,
+    /// Masks of attention, and what becomes of each.
+    masks: HashMap<usize, [usize; 2]>,
 }
 
 impl<'a> Reader<'a> {
@@ -122,6 +124,7 @@ impl<'a> Reader<'a> {
             inputs: Vec::new(),
             nodes: Vec::new(),
             statistics: Vec::new(),
+            masks: HashMap::new(),
         }
     }
 
@@ -237,6 +240,10 @@ impl<'a> Reader<'a> {
             inputs.push(Some(slot));
         }
         self.check_mode(node, kind, &inputs).map_err(fault)?;
+        if let ("Attention", Some(&Some(mask))) = (kind.name, inputs.get(3)) {
+            inputs.truncate(3);
+            inputs.extend(self.reduced_mask(mask)?.map(Some));
+        }
         let mut outputs = Vec::with_capacity(node.outputs.len());
         for name in &node.outputs {
             outputs.push(if name.is_empty() {
@@ -256,6 +263,29 @@ impl<'a> Reader<'a> {
             number,
         });
         Ok(())
+    }
+
+    /// What a mask of attention adds to scores, and whether it hides later keys: a node's work, done once for all layers, and
+    /// once for all batches of a shape where nothing else decides it.
+    fn reduced_mask(&mut self, mask: usize) -> Result<[usize; 2], GraphError> {
+        if let Some(reduced) = self.masks.get(&mask) {
+            return Ok(*reduced);
+        }
+        let name = self.names[mask].clone();
+        let reduced = [
+            self.define(&format!("{name} as a bias"))?,
+            self.define(&format!("{name} is causal"))?,
+        ];
+        self.masks.insert(mask, reduced);
+        self.nodes.push(Node {
+            name,
+            kind: ops::find("annulus", "AttentionMask").expect("an operation of ours"),
+            inputs: vec![Some(mask)],
+            outputs: reduced.map(Some).to_vec(),
+            attributes: Vec::new(),
+            number: self.nodes.len() as u64,
+        });
+        Ok(reduced)
     }
 
     /// Refuses nodes of a file that was made for inference, and notes running statistics.
@@ -405,6 +435,7 @@ impl<'a> Reader<'a> {
             loss,
             logits,
             limits: self.options.limits.clone(),
+            shapes: Vec::new(),
             plans: Plans::default(),
         })
     }
