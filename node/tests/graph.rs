@@ -147,7 +147,7 @@ fn members_share_the_running_statistics_of_batch_norm() {
     let args = ["join", &ticket, "--device", "cpu"];
     let mut joined = Node::start_in("joined", folder.join("joined"), &homes[1], &args);
     joined.members(2);
-    joined.rounds(10);
+    joined.rounds(100);
     assert!(joined.leave(), "{}", joined.errors());
     assert!(founder.leave(), "{}", founder.errors());
     assert!(assert_equal(&[&founder, &joined]) >= 10);
