@@ -18,6 +18,9 @@ use crate::pass::{Node, Pass, Statistic};
 use crate::plan::{Plan, Plans};
 use crate::value::{Floats, Value};
 
+/// Parameters that one message names at most.
+const MOST_NAMED: usize = 20;
+
 /// A parameter, or a buffer that training changes.
 #[derive(Clone, Debug)]
 pub struct Parameter {
@@ -107,6 +110,40 @@ impl Graph {
     /// The parameters in the order of the module: those that are trained, then running statistics.
     pub fn parameters(&self) -> &[Parameter] {
         &self.parameters
+    }
+
+    /// Takes the first values of all parameters from tensors by name, such as those of another run. A parameter without
+    /// axes may come with one, as modules have it. Tensors that are no parameters are left out.
+    ///
+    /// # Errors
+    ///
+    /// If some are missing, or of another shape or type: all of them in one message.
+    pub fn start_from(&mut self, tensors: &[(String, HostTensor)]) -> Result<(), GraphError> {
+        let mut problems = Vec::new();
+        for parameter in &mut self.parameters {
+            let (name, shape) = (&parameter.name, parameter.initial.shape().to_vec());
+            match tensors.iter().find(|(own, _)| own == name) {
+                None => problems.push(format!("`{name}` is missing")),
+                Some((_, value)) if value.element() != Element::Float => {
+                    problems.push(format!("`{name}` is made of {}", value.element().name()));
+                }
+                Some((_, value)) if value.shape() == shape || (shape.is_empty() && value.shape() == [1]) => {
+                    parameter.initial = value.reshaped(shape);
+                }
+                Some((_, value)) => {
+                    problems.push(format!("`{name}` is {:?}, not {shape:?}", value.shape()));
+                }
+            }
+        }
+        let more = problems.len().saturating_sub(MOST_NAMED);
+        problems.truncate(MOST_NAMED);
+        if more > 0 {
+            problems.push(format!("and {more} more"));
+        }
+        match problems.is_empty() {
+            true => Ok(()),
+            false => Err(GraphError::model(problems.join("; "))),
+        }
     }
 
     /// The inputs.

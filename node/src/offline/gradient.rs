@@ -66,6 +66,7 @@ pub fn gradient(folder: &Path, asked: Asked, out: &Path) -> Result<Done, Gradien
     let config = ModelFileConfig {
         held_out: 0.0,
         as_is: asked.as_is,
+        ..ModelFileConfig::default()
     };
     let data = Data::open(folder).map_err(|error| GradientError::Task(error.into()))?;
     let file = ModelFile::read(&config, &data).map_err(GradientError::Task)?;

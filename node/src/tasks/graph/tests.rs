@@ -15,7 +15,6 @@ use annulus_graph::{Numbers, named_gradients};
 use bytes::Bytes;
 use files::{Message, Model, constant, integer, integers, node, several};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
-use std::path::Path;
 use std::sync::Arc;
 
 fn fixture(name: &str) -> Vec<u8> {
@@ -432,4 +431,77 @@ fn a_share_of_one_value_per_channel_is_no_error() {
     }
     let mean = found.iter().find(|(name, _)| name.ends_with("running_mean"));
     assert!(mean.unwrap().1.iter().any(|value| *value != 0.0));
+}
+
+#[test]
+fn a_run_starts_from_given_weights() {
+    let model = fixture("mlp.annulus.onnx");
+    let graph = Graph::read(&model, None, &ReadOptions::default()).unwrap();
+    // The parameters' own shapes, but for the last one's.
+    let weights = |change: &dyn Fn(usize, &mut Vec<usize>) -> bool| {
+        let tensors = graph
+            .parameters()
+            .iter()
+            .enumerate()
+            .filter_map(|(number, parameter)| {
+                let mut shape = parameter.shape().to_vec();
+                let bytes = vec![0x3f; 4 * shape.iter().product::<usize>()];
+                change(number, &mut shape).then_some((parameter.name.clone(), shape, bytes))
+            });
+        let tensors: Vec<(String, Vec<usize>, Vec<u8>)> = tensors.collect();
+        let views = tensors
+            .iter()
+            .map(|(name, shape, bytes)| (name, TensorView::new(Dtype::F32, shape.clone(), bytes).unwrap()));
+        safetensors::serialize(views, None).unwrap()
+    };
+    let read = |init: &str, weights: Vec<u8>| {
+        let files = [
+            (MODEL, model.clone()),
+            (SAMPLES, samples("mlp", 1)),
+            ("start.safetensors", weights),
+        ];
+        let files = files.map(|(name, bytes)| (name.to_owned(), Bytes::from(bytes)));
+        let config = ModelFileConfig {
+            init: init.to_owned(),
+            ..ModelFileConfig::default()
+        };
+        ModelFile::new(config, Some(&Data::folder_in_memory(files.to_vec())))
+    };
+    let task = read("start.safetensors", weights(&|_, _| true)).unwrap();
+    let given = f32::from_le_bytes([0x3f; 4]);
+    let device = Device::flex().autodiff();
+    let all = named_gradients(
+        &task.model(&device),
+        &task.loss(&task.model(&device), task.first(3), &device).backward(),
+    );
+    for own in all {
+        assert!(
+            floats(&own.value).iter().all(|value| *value == given),
+            "{}",
+            own.name
+        );
+    }
+    // Other weights are other data.
+    let plain = read("", weights(&|_, _| true)).unwrap();
+    assert_ne!(plain.dataset().digest(), task.dataset().digest());
+    let spoilt = weights(&|number, shape| {
+        shape.insert(0, 1);
+        number != 1
+    });
+    let said = told(read("start.safetensors", spoilt));
+    let [first, second] = [0, 1].map(|number| &*graph.parameters()[number].name);
+    for words in [
+        "start.safetensors does not fit the model".to_owned(),
+        format!("`{first}` is [1, "),
+        format!("`{second}` is missing"),
+    ] {
+        assert!(said.contains(&words), "{said}");
+    }
+    assert!(told(read("other.safetensors", Vec::new())).contains("has no other.safetensors"));
+    for elsewhere in ["../start.safetensors", "/start.safetensors", "a/b", ".."] {
+        assert!(
+            told(read(elsewhere, Vec::new())).contains("no file's name"),
+            "{elsewhere}"
+        );
+    }
 }
