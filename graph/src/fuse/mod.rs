@@ -1,7 +1,7 @@
 //! Replaces patterns of small operations by ours, which are faster and keep less in memory.
 //!
 //! A pattern is replaced where the shapes fit. Shapes come from one pass over a few samples; each operation of ours checks
-//! them again when it runs. What a pattern made on the way goes, unless something else reads it.
+//! them again when it runs. A pattern's inner nodes go, unless something else reads their values.
 
 mod attention;
 mod linear;
