@@ -8,14 +8,18 @@ use burn::backend::ops::FloatTensorOps;
 use burn::tensor::{Device, Shape, Tensor};
 
 use crate::error::{GraphError, NodeName};
-use crate::fuse::Fusion;
+use crate::fuse::{Fusion, Known};
 use crate::host::{Element, HostTensor};
 use crate::limits::Limits;
 use crate::model::GraphModel;
+use crate::onnx::Attribute;
 use crate::ops;
 use crate::pass::{Node, Pass, Statistic};
 use crate::plan::{Plan, Plans};
 use crate::value::{Floats, Value};
+
+/// Parameters that one message names at most.
+const MOST_NAMED: usize = 20;
 
 /// A parameter, or a buffer that training changes.
 #[derive(Clone, Debug)]
@@ -47,7 +51,7 @@ pub enum Role {
     Trained,
     /// A running statistic of batch norm. It moves this share of the way to each batch's own statistic.
     Statistic {
-        /// From 0 to 1.
+        /// Above 0, and at most 1.
         rate: f64,
     },
 }
@@ -95,6 +99,8 @@ pub struct Graph {
     pub(crate) loss: usize,
     pub(crate) logits: Option<usize>,
     pub(crate) limits: Limits,
+    /// The shapes of values in the pass that showed patterns; none before.
+    pub(crate) shapes: Vec<Option<Vec<usize>>>,
     /// All nodes, for shapes that were not seen before.
     pub(crate) whole: Plan,
     pub(crate) plans: Plans,
@@ -104,6 +110,40 @@ impl Graph {
     /// The parameters in the order of the module: those that are trained, then running statistics.
     pub fn parameters(&self) -> &[Parameter] {
         &self.parameters
+    }
+
+    /// Takes the first values of all parameters from tensors by name, such as those of another run. A parameter without
+    /// axes may come with one, as modules have it. Tensors that are no parameters are left out.
+    ///
+    /// # Errors
+    ///
+    /// If some are missing, or of another shape or type: all of them in one message.
+    pub fn start_from(&mut self, tensors: &[(String, HostTensor)]) -> Result<(), GraphError> {
+        let mut problems = Vec::new();
+        for parameter in &mut self.parameters {
+            let (name, shape) = (&parameter.name, parameter.initial.shape().to_vec());
+            match tensors.iter().find(|(own, _)| own == name) {
+                None => problems.push(format!("`{name}` is missing")),
+                Some((_, value)) if value.element() != Element::Float => {
+                    problems.push(format!("`{name}` is made of {}", value.element().name()));
+                }
+                Some((_, value)) if value.shape() == shape || (shape.is_empty() && value.shape() == [1]) => {
+                    parameter.initial = value.reshaped(shape);
+                }
+                Some((_, value)) => {
+                    problems.push(format!("`{name}` is {:?}, not {shape:?}", value.shape()));
+                }
+            }
+        }
+        let more = problems.len().saturating_sub(MOST_NAMED);
+        problems.truncate(MOST_NAMED);
+        if more > 0 {
+            problems.push(format!("and {more} more"));
+        }
+        match problems.is_empty() {
+            true => Ok(()),
+            false => Err(GraphError::model(problems.join("; "))),
+        }
     }
 
     /// The inputs.
@@ -121,7 +161,7 @@ impl Graph {
         let mut nodes = self.nodes.iter();
         nodes.any(|node| match node.kind.name {
             "BatchNormalization" | "Dropout" => true,
-            "Attention" => node.attributes.iter().any(|(name, _)| name == "dropout_p"),
+            "Attention" => drops(node),
             _ => false,
         })
     }
@@ -168,15 +208,17 @@ impl Graph {
             match node.kind.name {
                 "Linear" | "Mlp" | "MatMul" | "Gemm" | "Recurrent" => layers.push(Layer::Linear),
                 "Gelu" | "Swish" => layers.push(Layer::Activation),
+                "Gated" => layers.push(Layer::Gated),
                 "Dropout" => layers.push(Layer::Dropout),
                 "Gather" | "EmbeddingAt" => layers.extend(widths.map(|width| Layer::Embedding { width })),
                 "LayerNormalization" | "RMSNormalization" => {
                     layers.extend(widths.map(|width| Layer::Norm { width }));
                 }
                 "Softmax" => layers.extend(widths.map(|width| Layer::Softmax { width })),
-                "Attention" => {
-                    layers.extend(widths.map(|width| Layer::Softmax { width }));
-                    layers.push(Layer::Dropout);
+                "Attention" => layers.extend(self.layers_of_attention(node)),
+                "RotaryHalves" => {
+                    let head_dim = self.last_axis(node).unwrap_or(8);
+                    layers.push(Layer::RotaryHalves { head_dim });
                 }
                 "PackedAttention" => {
                     layers.extend([16, 32, 64].map(|head_dim| Layer::Attention { head_dim }));
@@ -194,6 +236,37 @@ impl Graph {
             }
         }
         once
+    }
+
+    /// Those that attention of separate queries, keys and values may take.
+    fn layers_of_attention(&self, node: &Node) -> Vec<Layer> {
+        // Whether a mask hides anything is known when it is there, and nothing is dropped in evaluations.
+        let has_mask = node.inputs.len() > 3;
+        let forms: &[bool] = match has_mask || drops(node) {
+            true => &[false, true],
+            false => &[false],
+        };
+        let head_dim = self.last_axis(node);
+        if head_dim.is_none_or(|width| width.is_multiple_of(4)) {
+            let dims = head_dim.map_or(vec![32, 64], |width| vec![width]);
+            let layers = dims.iter().flat_map(|head_dim| {
+                forms.iter().map(move |masked| Layer::SeparateAttention {
+                    head_dim: *head_dim,
+                    masked: *masked,
+                })
+            });
+            return layers.collect();
+        }
+        let mut layers = vec![Layer::Softmax { width: 1 }, Layer::Softmax { width: 4 }];
+        if drops(node) {
+            layers.push(Layer::Dropout);
+        }
+        layers
+    }
+
+    /// The last axis of a node's first input, once shapes are known.
+    fn last_axis(&self, node: &Node) -> Option<usize> {
+        self.shapes.get(node.inputs[0]?)?.as_ref()?.last().copied()
     }
 
     /// The model with its first parameters on a device.
@@ -223,22 +296,20 @@ impl Graph {
         let pass = self.pass(&self.model(&device)?, inputs, &device, options)?;
         let (shapes, elements) = (pass.shapes.clone(), pass.elements());
         self.output(pass)?;
-        let stored = self
-            .constants
-            .iter()
-            .chain(&self.whole.known)
-            .map(|(slot, _)| *slot);
-        let parameters = self
-            .parameters
-            .iter()
-            .map(|parameter| parameter.slot)
-            .chain(stored);
-        let (parameters, kept) = (parameters.collect(), self.kept());
+        let stored = self.constants.iter().chain(&self.whole.known);
+        let kept = self.kept();
+        let known = Known {
+            shapes: &shapes,
+            parameters: self.parameters.iter().map(|parameter| parameter.slot).collect(),
+            stored: stored.map(|(slot, value)| (*slot, value)).collect(),
+            kept: &kept,
+        };
         let nodes = std::mem::take(&mut self.nodes);
-        self.nodes = Fusion::new(nodes, &shapes, parameters, &kept, ops::find).run();
+        self.nodes = Fusion::new(nodes, known, ops::find).run();
         let known = std::mem::take(&mut self.whole.known);
         self.whole = Plan::of(&self.nodes, 0..self.nodes.len(), &kept, known);
         self.plans = Plans::default();
+        self.shapes = shapes;
         Ok(elements)
     }
 
@@ -369,6 +440,12 @@ impl Graph {
             statistics: pass.statistics,
         })
     }
+}
+
+/// Whether attention drops weights in training.
+fn drops(node: &Node) -> bool {
+    let mut attributes = node.attributes.iter();
+    attributes.any(|(name, value)| name == "dropout_p" && *value != Attribute::Float(0.0))
 }
 
 impl Input {

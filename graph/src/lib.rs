@@ -32,6 +32,7 @@
 
 mod error;
 mod fuse;
+mod gradients;
 mod graph;
 mod host;
 mod limits;
@@ -46,6 +47,7 @@ mod value;
 mod weights;
 
 pub use error::{GraphError, NodeName};
+pub use gradients::{NamedGradient, named_gradients};
 pub use graph::{Graph, Input, Output, Parameter, PassOptions, Role};
 pub use host::{Element, HostTensor, Numbers};
 pub use limits::Limits;

@@ -104,6 +104,8 @@ pub(crate) struct Node {
 pub struct Statistic {
     /// The buffer's name in the state_dict.
     pub name: String,
+    /// The buffer: a parameter of the model, with its gradient recorded.
+    pub buffer: Tensor<1>,
     /// The batch's own mean, or its unbiased variance.
     pub value: Tensor<1>,
     /// How far the buffer moves: `buffer + rate * (value - buffer)`.
@@ -192,6 +194,18 @@ impl<'a> Pass<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Keeps the statistic of a batch. A norm that runs twice moves its buffers twice, which becomes one move here.
+    pub(crate) fn follow(&mut self, statistic: Statistic) {
+        let mut kept = self.statistics.iter_mut();
+        match kept.find(|own| own.name == statistic.name) {
+            Some(first) => {
+                let way = (first.value.clone() - first.buffer.clone()).detach();
+                first.value = statistic.value + way * (1.0 - statistic.rate);
+            }
+            None => self.statistics.push(statistic),
+        }
     }
 
     /// Takes floats to the device.

@@ -109,6 +109,8 @@ struct Reader<'a> {
     nodes: Vec<Node>,
     /// Running statistics, and how fast they move.
     statistics: Vec<(usize, f64)>,
+    /// Masks of attention, and what becomes of each.
+    masks: HashMap<usize, [usize; 2]>,
 }
 
 impl<'a> Reader<'a> {
@@ -122,6 +124,7 @@ impl<'a> Reader<'a> {
             inputs: Vec::new(),
             nodes: Vec::new(),
             statistics: Vec::new(),
+            masks: HashMap::new(),
         }
     }
 
@@ -237,6 +240,10 @@ impl<'a> Reader<'a> {
             inputs.push(Some(slot));
         }
         self.check_mode(node, kind, &inputs).map_err(fault)?;
+        if let ("Attention", Some(&Some(mask))) = (kind.name, inputs.get(3)) {
+            inputs.truncate(3);
+            inputs.extend(self.reduced_mask(mask)?.map(Some));
+        }
         let mut outputs = Vec::with_capacity(node.outputs.len());
         for name in &node.outputs {
             outputs.push(if name.is_empty() {
@@ -258,6 +265,29 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
+    /// What a mask of attention adds to scores, and whether it hides later keys: a node's work, done once for all layers, and
+    /// once for all batches of a shape where nothing else decides it.
+    fn reduced_mask(&mut self, mask: usize) -> Result<[usize; 2], GraphError> {
+        if let Some(reduced) = self.masks.get(&mask) {
+            return Ok(*reduced);
+        }
+        let name = self.names[mask].clone();
+        let reduced = [
+            self.define(&format!("{name} as a bias"))?,
+            self.define(&format!("{name} is causal"))?,
+        ];
+        self.masks.insert(mask, reduced);
+        self.nodes.push(Node {
+            name,
+            kind: ops::find("annulus", "AttentionMask").expect("an operation of ours"),
+            inputs: vec![Some(mask)],
+            outputs: reduced.map(Some).to_vec(),
+            attributes: Vec::new(),
+            number: self.nodes.len() as u64,
+        });
+        Ok(reduced)
+    }
+
     /// Refuses nodes of a file that was made for inference, and notes running statistics.
     fn check_mode(&mut self, node: &onnx::Node, kind: &Kind, inputs: &[Option<usize>]) -> Result<(), String> {
         let attribute = |name: &str| {
@@ -269,13 +299,17 @@ impl<'a> Reader<'a> {
         let as_is = "or read it as it is (`as_is=true`)";
         match kind.name {
             "BatchNormalization" if attribute("training_mode") == Some(&Attribute::Integer(1)) => {
-                let rate = match attribute("momentum") {
-                    Some(Attribute::Float(kept)) => 1.0 - f64::from(*kept),
-                    _ => 0.1,
+                let kept = match attribute("momentum") {
+                    Some(Attribute::Float(kept)) => *kept,
+                    _ => 0.9,
                 };
+                if !(0.0..=1.0).contains(&kept) {
+                    return Err(format!("the momentum {kept}, which is not from 0 to 1"));
+                }
                 for slot in inputs[3..].iter().flatten() {
-                    if !self.statistics.iter().any(|(own, _)| own == slot) {
-                        self.statistics.push((*slot, rate));
+                    // With a momentum of 1 they never move, so they are constants.
+                    if kept < 1.0 && !self.is_statistic(*slot) {
+                        self.statistics.push((*slot, 1.0 - f64::from(kept)));
                     }
                 }
                 Ok(())
@@ -401,6 +435,7 @@ impl<'a> Reader<'a> {
             loss,
             logits,
             limits: self.options.limits.clone(),
+            shapes: Vec::new(),
             plans: Plans::default(),
         })
     }

@@ -54,6 +54,11 @@ impl Floats {
         Tensor::from_dispatch(Self::shaped(self.tensor, vec![count]).tensor)
     }
 
+    /// Whether a gradient flows to it.
+    pub(crate) fn is_tracked(&self) -> bool {
+        self.clone().any::<1>().is_tracked()
+    }
+
     pub(crate) fn tensor(self) -> DispatchTensor {
         self.tensor
     }

@@ -130,6 +130,78 @@ fn a_peer_without_files_trains_a_model_from_a_file() {
 }
 
 #[test]
+fn members_share_the_running_statistics_of_batch_norm() {
+    let _alone = alone();
+    let folder = Folder::new("batch-norm");
+    let data = exported(&folder.0, "tabular", 20).display().to_string();
+    let homes = ["first", "second"].map(|name| {
+        let home = folder.0.join(format!("{name}-home"));
+        std::fs::create_dir_all(&home).expect("a folder");
+        home
+    });
+    let args = ["train", "--device", "cpu", "--task", "graph", "--data", &data];
+    let settings = ["batch=24", "rounds=1000000", "lr=1e-2", "held_out=0.5"];
+    let args = [&args[..], &settings].concat();
+    let mut founder = Node::start_in("founder", folder.join("founder"), &homes[0], &args);
+    let ticket = founder.ticket();
+    let args = ["join", &ticket, "--device", "cpu"];
+    let mut joined = Node::start_in("joined", folder.join("joined"), &homes[1], &args);
+    joined.members(2);
+    joined.rounds(100);
+    assert!(joined.leave(), "{}", joined.errors());
+    assert!(founder.leave(), "{}", founder.errors());
+    assert!(assert_equal(&[&founder, &joined]) >= 10);
+    assert_audited(&founder);
+    let replay = run(&["replay", &joined.dir]);
+    assert!(replay.status.success(), "{replay:?}");
+
+    // The export has the buffers under PyTorch's names, and they have moved.
+    let weights = PathBuf::from(&data).join("weights.safetensors");
+    let export = run(&["export", &joined.dir, &weights.display().to_string()]);
+    assert!(export.status.success(), "{export:?}");
+    let file = std::fs::read(&weights).expect("an export");
+    let trained = SafeTensors::deserialize(&file).expect("safetensors");
+    let reference = fixture("tabular.safetensors");
+    let reference = SafeTensors::deserialize(&reference).expect("safetensors");
+    for (name, view) in reference.iter() {
+        if let Some(name) = name.strip_prefix("buffer.") {
+            let own = trained.tensor(name).expect("a buffer");
+            assert_eq!(own.shape(), view.shape(), "{name}");
+            let first = f32::from_le_bytes(own.data()[..4].try_into().expect("a float"));
+            assert!(first != 0.0 && first != 1.0, "{name} is still {first}");
+        }
+    }
+
+    // They load back beside the model: outside of training the loss is that of the run's own evaluation, whose samples are
+    // these six again and again.
+    let eval = run(&["eval", &joined.dir, "--device", "cpu", "--json"]);
+    assert!(eval.status.success(), "{eval:?}");
+    let scores: serde_json::Value = serde_json::from_slice(&eval.stdout).expect("JSON");
+    let expected = scores["loss"].as_f64().expect("a number");
+    let out = folder.join("gradient.safetensors");
+    let args = [
+        "gradient",
+        &data,
+        "--samples",
+        "6",
+        "--out",
+        &out,
+        "--device",
+        "cpu",
+    ];
+    let done = run(&args);
+    assert!(done.status.success(), "{done:?}");
+    let file = std::fs::read(&out).expect("a gradient");
+    let tensors = SafeTensors::deserialize(&file).expect("safetensors");
+    let loss = tensors.tensor("loss").expect("the loss").data().to_vec();
+    let loss = f64::from(f32::from_le_bytes(loss.try_into().expect("one float")));
+    assert!(
+        (loss - expected).abs() < 1e-4 * expected.abs(),
+        "{loss}, not {expected}"
+    );
+}
+
+#[test]
 fn the_gradient_of_a_file_is_pytorchs() {
     let folder = Folder::new("gradient");
     let data = exported(&folder.0, "cnn", 1).display().to_string();

@@ -1,35 +1,84 @@
 //! A stock task launches only kernels that its layers name, because a tab compiles nothing else.
 
+mod common;
+
+use annulus::data::Data;
 use annulus::device::{DeviceKind, OpenDevice};
 use annulus::task_factory::TaskFactory;
 use annulus::tasks::digits::Digits;
 use annulus::tasks::gpt::Gpt;
+use annulus::tasks::graph::ModelFile;
 use annulus::trainer::TrainerOptions;
 use annulus_shaders::KERNELS;
 use annulus_shaders::launch::adapter_of;
 use annulus_shaders::needs;
 use burn::tensor::wgpu::MemoryConfiguration;
 use burn::tensor::{Device, DeviceKind as Selector};
+use safetensors::tensor::{SafeTensors, TensorView};
 use serde_json::{Value, json};
 
+/// A task, its settings and its data.
+type Case = (TaskFactory, Value, Option<Data>);
+
 /// Every model, with sizes that differ in what kernels they take.
-fn cases() -> Vec<(TaskFactory, Value)> {
+fn cases() -> Vec<Case> {
     let digits = ["linear", "mlp", "cnn"].map(|model| {
         let config = json!({"model": model, "hidden": 18, "train": 30, "test": 10});
-        (TaskFactory::of::<Digits>(), config)
+        (TaskFactory::of::<Digits>(), config, None)
     });
     let gpt = [(32, "bytes"), (72, "characters"), (160, "bytes")].map(|(width, vocabulary)| {
         let config = json!({
             "layers": 1, "heads": 2, "width": width, "context": 7, "vocabulary": vocabulary, "eval_windows": 2,
         });
-        (TaskFactory::of::<Gpt>(), config)
+        (TaskFactory::of::<Gpt>(), config, None)
     });
-    digits.into_iter().chain(gpt).collect()
+    digits.into_iter().chain(gpt).chain(model_files()).collect()
+}
+
+/// Models from files, which have most patterns that become operations of ours.
+fn model_files() -> Vec<Case> {
+    let Some(folder) = common::data("graph") else {
+        return Vec::new();
+    };
+    let names = ["bert", "gpt2", "llama", "vit", "lstm", "tabular"];
+    let case = |name: &str| {
+        let model = std::fs::read(folder.join(format!("{name}.annulus.onnx"))).expect("a model");
+        let reference = std::fs::read(folder.join(format!("{name}.safetensors"))).expect("a reference");
+        let tensors = SafeTensors::deserialize(&reference).expect("safetensors");
+        // The few samples of the reference, several times.
+        let inputs = tensors.iter().filter_map(|(name, view)| {
+            let mut shape = view.shape().to_vec();
+            shape[0] *= 4;
+            Some((
+                name.strip_prefix("input.")?,
+                view.dtype(),
+                shape,
+                view.data().repeat(4),
+            ))
+        });
+        let inputs: Vec<_> = inputs.collect();
+        let views = inputs.iter().map(|(name, dtype, shape, bytes)| {
+            (
+                *name,
+                TensorView::new(*dtype, shape.clone(), bytes).expect("a tensor"),
+            )
+        });
+        let samples = safetensors::serialize(views, None).expect("safetensors");
+        let files = [("model.onnx", model), ("samples.safetensors", samples)];
+        let files = files.map(|(name, bytes)| (name.to_owned(), bytes.into()));
+        let data = Data::folder_in_memory(files.to_vec());
+        (
+            TaskFactory::of::<ModelFile>(),
+            json!({"held_out": 0.25}),
+            Some(data),
+        )
+    };
+    names.into_iter().map(case).collect()
 }
 
 /// A step and an evaluation.
-fn train(factory: &TaskFactory, config: &Value, open: &OpenDevice) -> Vec<needs::Layer> {
-    let task = (factory.load)(&config.to_string(), None).expect("settings of the task");
+fn train((factory, config, data): &Case, open: &OpenDevice) -> Vec<needs::Layer> {
+    let task = (factory.load)(&config.to_string(), data.as_ref()).expect("settings of the task");
     let mut worker = task.worker_factory(open.clone(), TrainerOptions::default())().expect("a trainer");
     let params = worker.init();
     worker.contribute(params.clone(), &[0, 1, 2]).expect("a step");
@@ -64,9 +113,10 @@ fn stock_tasks_launch_nothing_but_what_their_layers_need() {
             kind: DeviceKind::Gpu,
             ..OpenDevice::cpu()
         };
-        for (factory, config) in cases() {
+        for case in cases() {
             let before = launches();
-            let layers = train(&factory, &config, &open);
+            let layers = train(&case, &open);
+            let (factory, config, _) = case;
             let needed = needs::kernels(&layers, adapter);
             let counts = launches().into_iter().zip(before);
             let launched = KERNELS

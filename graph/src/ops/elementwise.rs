@@ -4,6 +4,7 @@ use annulus_shaders::nn::Activation;
 use annulus_shaders::ops::activation::activation;
 use burn::backend::ops::{ActivationOps, FloatTensorOps};
 use burn::backend::{Dispatch, DispatchTensor, Scalar};
+use burn::tensor::Tensor;
 
 use crate::host::{Element, HostTensor};
 use crate::pass::{Call, Kind, Made, Type, one};
@@ -250,43 +251,28 @@ fn softplus(x: DispatchTensor) -> DispatchTensor {
 }
 
 fn gelu(call: &mut Call) -> Made {
-    let by_tanh = match call.text("approximate") {
-        None | Some("none") => false,
-        Some("tanh") => true,
+    let kind = match call.text("approximate") {
+        None | Some("none") => Activation::Gelu,
+        Some("tanh") => Activation::GeluTanh,
         Some(other) => return Err(format!("the approximation `{other}`, which is not none or tanh")),
     };
-    if by_tanh {
-        return on_device(call, gelu_by_tanh);
-    }
-    let x = call.floats(0)?;
-    call.reserve(x.shape())?;
-    let shape = x.shape().to_vec();
-    let made = activation(x.any::<1>(), Activation::Gelu);
-    one(Floats::shaped(made.into_dispatch(), shape))
+    on_device(call, |x| activated(x, kind))
 }
 
-/// `x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))`, after Hendrycks and Gimpel (arXiv 1606.08415).
-fn gelu_by_tanh(x: DispatchTensor) -> DispatchTensor {
-    let cube = Dispatch::float_mul(Dispatch::float_mul(x.clone(), x.clone()), x.clone());
-    let inner = Dispatch::float_add(x.clone(), Dispatch::float_mul_scalar(cube, 0.044_715.into()));
-    let inner = Dispatch::float_mul_scalar(inner, (2.0 / std::f64::consts::PI).sqrt().into());
-    let gate = Dispatch::float_add_scalar(Dispatch::float_tanh(inner), 1.0.into());
-    Dispatch::float_mul(Dispatch::float_mul_scalar(x, 0.5.into()), gate)
+/// A function of each number by one of our kernels, which look at the shape and not at the type.
+fn activated(x: DispatchTensor, kind: Activation) -> DispatchTensor {
+    activation(Tensor::<1>::from_dispatch(x), kind).into_dispatch()
 }
 
 fn swish(call: &mut Call) -> Made {
     let alpha = call.float("alpha").unwrap_or(1.0);
-    if alpha != 1.0 {
-        return on_device(call, |x| {
+    on_device(call, |x| match alpha {
+        1.0 => activated(x, Activation::Silu),
+        alpha => {
             let gate = Dispatch::sigmoid(Dispatch::float_mul_scalar(x.clone(), alpha.into()));
             Dispatch::float_mul(x, gate)
-        });
-    }
-    let x = call.floats(0)?;
-    call.reserve(x.shape())?;
-    let shape = x.shape().to_vec();
-    let made = activation(x.any::<1>(), Activation::Silu);
-    one(Floats::shaped(made.into_dispatch(), shape))
+        }
+    })
 }
 
 /// `clip(slope * x + shift, 0, 1)`.

@@ -3,7 +3,9 @@
 use annulus_shaders::nn::Activation;
 use annulus_shaders::ops::attention::packed_attention as attention_of_packed;
 use annulus_shaders::ops::embedding::embedding;
+use annulus_shaders::ops::gated::gated;
 use annulus_shaders::ops::linear::{MlpWeights, mlp};
+use annulus_shaders::ops::rotary_halves::rope_halves;
 use burn::tensor::{Int, Tensor};
 
 use super::product::{layout, outputs};
@@ -17,6 +19,8 @@ pub(super) const KINDS: &[Kind] = &[
     Kind::ours("PackedAttention", (1, 1), packed_attention)
         .with(&[("heads", Type::Integer), ("is_causal", Type::Integer)]),
     Kind::ours("EmbeddingAt", (3, 3), embedding_at),
+    Kind::ours("Gated", (2, 2), gate).with(&[("activation", Type::Text)]),
+    Kind::ours("RotaryHalves", (3, 3), rotary),
 ];
 
 /// x, weights and bias up, weights and bias down, residual.
@@ -27,11 +31,9 @@ fn two_layers(call: &mut Call) -> Made {
         call.optional_floats(4)?,
         call.optional_floats(5)?,
     );
-    let activation = match call.text("activation") {
-        Some("gelu") => Activation::Gelu,
-        Some("relu") => Activation::Relu,
-        Some("silu") => Activation::Silu,
-        other => return Err(format!("the activation {other:?}")),
+    let activation = match activation(call)? {
+        kind @ (Activation::Gelu | Activation::Relu) => kind,
+        other => return Err(format!("a product followed by {other:?}")),
     };
     let Some((inputs, lead)) = x.shape().split_last() else {
         return Err("an input without axes".into());
@@ -60,6 +62,50 @@ fn two_layers(call: &mut Call) -> Made {
     };
     let made = mlp::<1>(x.any(), weights, residual.map(Floats::any), activation);
     one(Floats::shaped(made.into_dispatch(), shape))
+}
+
+/// The function that an attribute names.
+fn activation(call: &Call) -> Result<Activation, String> {
+    match call.text("activation") {
+        Some("gelu") => Ok(Activation::Gelu),
+        Some("gelu_tanh") => Ok(Activation::GeluTanh),
+        Some("relu") => Ok(Activation::Relu),
+        Some("silu") => Ok(Activation::Silu),
+        other => Err(format!("the activation {other:?}")),
+    }
+}
+
+/// f(gate) * x.
+fn gate(call: &mut Call) -> Made {
+    let (gate, x, kind) = (call.floats(0)?, call.floats(1)?, activation(call)?);
+    let shape = x.shape().to_vec();
+    if gate.shape() != shape {
+        return Err(format!("gates {:?} for {shape:?}", gate.shape()));
+    }
+    call.reserve(&shape)?;
+    let made = gated::<1>(gate.any(), x.any(), kind);
+    one(Floats::shaped(made.into_dispatch(), shape))
+}
+
+/// x `[batch, heads, tokens, width]`, then cosine and sine of its angles, which are the same for all heads.
+fn rotary(call: &mut Call) -> Made {
+    let (x, cosine, sine) = (call.floats(0)?, call.floats(1)?, call.floats(2)?);
+    let &[batch, _, tokens, width] = x.shape() else {
+        return Err(format!("an input of shape {:?}", x.shape()));
+    };
+    let angles = |table: Floats| {
+        let table = table.ranked(4);
+        let of_all = [1, batch].map(|batch| [batch, 1, tokens, width]);
+        if !of_all.iter().any(|own| table.shape() == own) || !width.is_multiple_of(2) || table.is_tracked() {
+            let (own, shape) = (table.shape(), x.shape());
+            return Err(format!("angles {own:?} for {shape:?}, or learned ones"));
+        }
+        let shape = vec![table.shape()[0], tokens, width];
+        Ok(table.reshaped(shape).any::<3>())
+    };
+    let (cosine, sine) = (angles(cosine)?, angles(sine)?);
+    call.reserve(x.shape())?;
+    one(Floats::new(rope_halves(x.any(), cosine, sine).into_dispatch()))
 }
 
 /// Queries, keys and values side by side, `[batch, tokens, 3 * heads * width]`.

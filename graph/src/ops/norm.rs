@@ -68,22 +68,28 @@ fn batch_norm(call: &mut Call) -> Made {
     }
     let epsilon = epsilon(call);
     if !call.flag("training_mode") || !call.pass.training {
+        // A codec that rounds what members exchange can push a small variance below 0.
+        let variance = Dispatch::float_clamp_min(variance, 0.0.into());
         let made = Dispatch::batch_norm(x.tensor(), gamma, beta, mean, variance, epsilon);
         return one(Floats::new(made));
     }
-    let count = batch * rest.iter().product::<usize>();
-    if count < 2 {
-        return Err("one value per channel has no variance; train with larger batches".into());
-    }
     let made = Dispatch::batch_norm_train(x.tensor(), gamma, beta, epsilon);
     let rate = 1.0 - call.float("momentum").unwrap_or(0.9);
-    // PyTorch keeps the unbiased variance. ONNX's text names the biased one.
-    let unbiased = count as f64 / (count - 1) as f64;
-    let variance = Dispatch::float_mul_scalar(made.variance, unbiased.into());
-    for (input, statistic) in [(3, made.mean), (4, variance)] {
-        let name = call.input_name(input).to_owned();
-        let value = Tensor::from_dispatch(Dispatch::float_detach(statistic));
-        call.pass.statistics.push(Statistic { name, value, rate });
+    // PyTorch keeps the unbiased variance. ONNX's text names the biased one. A single value has none: a member's share may
+    // be one sample, so this is no error, and the running variance stays.
+    let count = (batch * rest.iter().product::<usize>()) as f64;
+    let unbiased =
+        (count > 1.0).then(|| Dispatch::float_mul_scalar(made.variance, (count / (count - 1.0)).into()));
+    for (input, buffer, statistic) in [(3, mean, Some(made.mean)), (4, variance, unbiased)] {
+        if let Some(statistic) = statistic.filter(|_| rate > 0.0) {
+            let name = call.input_name(input).to_owned();
+            call.pass.follow(Statistic {
+                name,
+                buffer: Tensor::from_dispatch(buffer),
+                value: Tensor::from_dispatch(Dispatch::float_detach(statistic)),
+                rate,
+            });
+        }
     }
     one(Floats::new(made.output))
 }

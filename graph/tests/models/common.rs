@@ -3,8 +3,8 @@
 #[path = "../../../shaders/tests/kernels/common/ending.rs"]
 mod ending;
 
-use annulus_graph::{HostTensor, Numbers};
-use burn::module::{Module, ModuleVisitor, Param};
+use annulus_graph::{HostTensor, Numbers, named_gradients};
+use burn::module::Module;
 use burn::tensor::wgpu::MemoryConfiguration;
 use burn::tensor::{Device, DeviceKind, Gradients, Tensor};
 use std::path::{Path, PathBuf};
@@ -60,35 +60,8 @@ pub fn gpu() -> Option<Device> {
 
 /// The gradients of a model by the names of its parameters; none for a parameter that the loss does not depend on.
 pub fn gradients(model: &impl Module, gradients: &Gradients) -> Vec<(String, Option<Vec<f32>>)> {
-    struct Collect<'a> {
-        gradients: &'a Gradients,
-        path: Vec<String>,
-        found: Vec<(String, Option<Vec<f32>>)>,
-    }
-
-    impl ModuleVisitor for Collect<'_> {
-        fn enter_module(&mut self, name: &str, _: &str) {
-            self.path.push(name.to_owned());
-        }
-
-        fn exit_module(&mut self, _: &str, _: &str) {
-            self.path.pop();
-        }
-
-        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            let gradient = param.val().grad(self.gradients);
-            let gradient = gradient.map(|gradient| gradient.into_data().try_to_vec::<f32>().unwrap());
-            self.found.push((self.path.join("."), gradient));
-        }
-    }
-
-    let mut collect = Collect {
-        gradients,
-        path: Vec::new(),
-        found: Vec::new(),
-    };
-    model.visit(&mut collect);
-    collect.found
+    let found = named_gradients(model, gradients).into_iter();
+    found.map(|own| (own.name, own.gradient.map(values))).collect()
 }
 
 /// The floats of a tensor.

@@ -59,6 +59,78 @@ fn all_models_have_pytorchs_gradients_on_a_gpu() {
     ALL.iter().for_each(|name| check(&folder, name, &device, ON_GPU));
 }
 
+/// How often each of our operations stands for a pattern after fusion, and what no longer stands for itself.
+#[test]
+fn patterns_of_all_models_become_ours() {
+    let Some(folder) = all_fixtures() else { return };
+    let spelled_out = ["Pow", "Reciprocal", "Neg", "Swish"];
+    let expected: [(&str, Counts, &[&str]); 6] = [
+        ("llama", LLAMA, &spelled_out),
+        ("lora", LLAMA, &spelled_out),
+        // Each layer norms queries and keys too.
+        (
+            "qwen3",
+            &[
+                ("RMSNormalization", 9),
+                ("RotaryHalves", 4),
+                ("Gated", 2),
+                ("Attention", 2),
+                ("AttentionMask", 1),
+            ],
+            &spelled_out,
+        ),
+        (
+            "gpt2",
+            &[("Gelu", 2), ("Attention", 2), ("AttentionMask", 1)],
+            &["Pow", "Tanh"],
+        ),
+        (
+            "bert",
+            &[("Mlp", 2), ("Attention", 2), ("AttentionMask", 1)],
+            &["Gelu"],
+        ),
+        (
+            "vit",
+            &[("Mlp", 2), ("PackedAttention", 2)],
+            &["Attention", "Split", "Gelu"],
+        ),
+    ];
+    for (name, ours, gone) in expected {
+        let (file, reference) = (
+            read(&folder, name, "annulus.onnx"),
+            read(&folder, name, "safetensors"),
+        );
+        let mut graph = Graph::read(&file, None, &ReadOptions::default()).unwrap();
+        graph
+            .fuse(&Expected(read_tensors(&reference).unwrap()).inputs())
+            .unwrap();
+        let operations = graph.operations();
+        let count = |kind: &str| operations.iter().filter(|own| **own == kind).count();
+        for (kind, times) in ours {
+            assert_eq!(count(kind), *times, "{name}: {kind} in {operations:?}");
+        }
+        for kind in gone {
+            assert_eq!(count(kind), 0, "{name}: {kind} in {operations:?}");
+        }
+    }
+}
+
+/// How many operations there are of some kinds.
+type Counts = &'static [(&'static str, usize)];
+
+/// Two layers, with a norm before each half of them and one behind.
+const LLAMA: Counts = &[
+    ("RMSNormalization", 5),
+    ("RotaryHalves", 4),
+    ("Gated", 2),
+    ("Attention", 2),
+    ("AttentionMask", 1),
+];
+
+fn read(folder: &Path, name: &str, ending: &str) -> Vec<u8> {
+    std::fs::read(folder.join(format!("{name}.{ending}"))).unwrap()
+}
+
 /// What PyTorch computed.
 struct Expected(Vec<(String, HostTensor)>);
 
@@ -79,9 +151,8 @@ impl Expected {
 
 #[track_caller]
 fn check(folder: &Path, name: &str, device: &Device, tolerance: f64) {
-    let file = std::fs::read(folder.join(format!("{name}.annulus.onnx"))).unwrap();
-    let expected = std::fs::read(folder.join(format!("{name}.safetensors"))).unwrap();
-    let expected = Expected(read_tensors(&expected).unwrap());
+    let file = read(folder, name, "annulus.onnx");
+    let expected = Expected(read_tensors(&read(folder, name, "safetensors")).unwrap());
     let graph = Graph::read(&file, None, &ReadOptions::default());
     let mut graph = graph.unwrap_or_else(|e| panic!("{name}: {e}"));
     compare(name, &graph, &expected, device, tolerance);

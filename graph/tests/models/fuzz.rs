@@ -1,7 +1,7 @@
 //! Spoilt files: reading and running them ends, with or without an error, and takes no more memory than the limits say.
 
 use crate::common::{fixture, own_fixtures};
-use annulus_graph::{Graph, HostTensor, PassOptions, ReadOptions, read_tensors};
+use annulus_graph::{Graph, GraphError, HostTensor, PassOptions, ReadOptions, read_tensors};
 use burn::tensor::Device;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -156,23 +156,24 @@ fn fuzz(targets: &[Target], seed: u64, time: Duration) {
 
 /// Whether the file could be read and run.
 fn run(file: &[u8], inputs: &[(String, HostTensor)], options: &ReadOptions, device: &Device) -> bool {
-    let Ok(graph) = Graph::read(file, None, options) else {
+    let Ok(mut graph) = Graph::read(file, None, options) else {
         return false;
     };
-    let Ok(model) = graph.model(device) else {
-        return false;
-    };
-    let pass = PassOptions {
+    let options = PassOptions {
         training: true,
         dropout: Some(1),
     };
-    match graph.run(&model, inputs, device, pass) {
-        Ok(output) => {
-            output.loss.backward();
-            true
-        }
-        Err(_) => false,
+    let pass = |graph: &Graph| {
+        let output = graph.run(&graph.model(device)?, inputs, device, options)?;
+        output.loss.backward();
+        Ok::<_, GraphError>(())
+    };
+    let ran = pass(&graph).is_ok();
+    if ran && graph.fuse(inputs).is_ok() {
+        // An error will do; a panic will not.
+        let _ = pass(&graph);
     }
+    ran
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Models from files: their gradients against PyTorch's, and files that nobody should have made.
 
+mod attention;
 mod common;
 mod files;
 mod fixtures;
@@ -8,3 +9,4 @@ mod fuzz;
 mod hostile;
 mod lanes;
 mod modes;
+mod pace;

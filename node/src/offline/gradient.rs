@@ -1,8 +1,7 @@
 //! Computes the gradient of a few samples of a model from a file, and writes it for other programs.
 
-use annulus_graph::{GraphError, PassOptions, Role};
-use burn::module::{Module, ModuleVisitor, Param};
-use burn::tensor::{Gradients, Tensor};
+use annulus_graph::{GraphError, PassOptions, Role, named_gradients};
+use burn::tensor::Tensor;
 use safetensors::tensor::{Dtype, TensorView};
 use std::io::Write as _;
 use std::path::Path;
@@ -67,6 +66,7 @@ pub fn gradient(folder: &Path, asked: Asked, out: &Path) -> Result<Done, Gradien
     let config = ModelFileConfig {
         held_out: 0.0,
         as_is: asked.as_is,
+        ..ModelFileConfig::default()
     };
     let data = Data::open(folder).map_err(|error| GradientError::Task(error.into()))?;
     let file = ModelFile::read(&config, &data).map_err(GradientError::Task)?;
@@ -80,20 +80,22 @@ pub fn gradient(folder: &Path, asked: Asked, out: &Path) -> Result<Done, Gradien
     };
     let output = file.graph().run(&model, &batch.inputs, &device, options)?;
     let gradients = output.loss.backward();
-    let mut tensors = by_name(&model, &gradients)?;
-    // As the state_dict has them: a module gives an axis to parameters that have none.
-    tensors.retain_mut(|(name, shape, _)| {
-        let mut trained = file
-            .graph()
-            .parameters()
-            .iter()
-            .filter(|p| p.role == Role::Trained);
-        let parameter = trained.find(|parameter| parameter.name == *name);
-        parameter.is_some_and(|parameter| {
-            *shape = parameter.shape().to_vec();
-            true
-        })
-    });
+    let mut tensors = Vec::new();
+    for (parameter, own) in file
+        .graph()
+        .parameters()
+        .iter()
+        .zip(named_gradients(&model, &gradients))
+    {
+        if parameter.role == Role::Trained {
+            // As the state_dict has it: a module gives an axis to parameters that have none.
+            let shape = parameter.shape().to_vec();
+            // The loss may not depend on it.
+            let zeros = || Ok(vec![0.0; shape.iter().product()]);
+            let gradient = own.gradient.map_or_else(zeros, floats)?;
+            tensors.push((own.name, shape, gradient));
+        }
+    }
     let loss = floats(output.loss.inner())?;
     tensors.push(("loss".into(), vec![1], loss.clone()));
     if let Some(logits) = output.logits {
@@ -111,45 +113,7 @@ pub fn gradient(folder: &Path, asked: Asked, out: &Path) -> Result<Done, Gradien
 /// A name, a shape and the elements.
 type Named = (String, Vec<usize>, Vec<f32>);
 
-/// The gradient of each parameter; zeros where the loss does not depend on it.
-fn by_name(model: &impl Module, gradients: &Gradients) -> Result<Vec<Named>, GradientError> {
-    struct Collect<'a> {
-        gradients: &'a Gradients,
-        path: Vec<String>,
-        found: Vec<Result<Named, GradientError>>,
-    }
-
-    impl ModuleVisitor for Collect<'_> {
-        fn enter_module(&mut self, name: &str, _: &str) {
-            self.path.push(name.to_owned());
-        }
-
-        fn exit_module(&mut self, _: &str, _: &str) {
-            self.path.pop();
-        }
-
-        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            let value = param.val();
-            let shape = value.dims().to_vec();
-            let gradient = match value.grad(self.gradients) {
-                Some(gradient) => floats(gradient),
-                None => Ok(vec![0.0; shape.iter().product()]),
-            };
-            let name = self.path.join(".");
-            self.found.push(gradient.map(|gradient| (name, shape, gradient)));
-        }
-    }
-
-    let mut collect = Collect {
-        gradients,
-        path: Vec::new(),
-        found: Vec::new(),
-    };
-    model.visit(&mut collect);
-    collect.found.into_iter().collect()
-}
-
-fn floats<const D: usize>(tensor: Tensor<D>) -> Result<Vec<f32>, GradientError> {
+fn floats(tensor: Tensor<1>) -> Result<Vec<f32>, GradientError> {
     let read = tensor.into_data().try_to_vec::<f32>();
     read.map_err(|error| GradientError::Numbers(format!("{error:?}")))
 }

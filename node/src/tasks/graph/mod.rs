@@ -13,8 +13,9 @@ use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 use std::io::Read as _;
+use std::path::{Component, Path};
 
-use crate::task::{Data, Layer, Scores, Task, TaskError};
+use crate::task::{Data, Layer, Scores, Task, TaskError, follow};
 use samples::{Batch, Samples};
 
 /// The files of an exported folder.
@@ -42,6 +43,8 @@ pub struct ModelFileConfig {
     pub held_out: f64,
     /// Whether to take a file that was made for inference as it is.
     pub as_is: bool,
+    /// The file of the folder whose weights the run starts from; empty: those of the model.
+    pub init: String,
 }
 
 impl Default for ModelFileConfig {
@@ -49,6 +52,7 @@ impl Default for ModelFileConfig {
         Self {
             held_out: 0.1,
             as_is: false,
+            init: String::new(),
         }
     }
 }
@@ -75,8 +79,10 @@ impl ModelFile {
         let model = bytes(data, MODEL)?.ok_or_else(|| missing(MODEL))?;
         let weights = bytes(data, WEIGHTS)?;
         let samples = bytes(data, SAMPLES)?.ok_or_else(|| missing(SAMPLES))?;
+        let init = first_weights(config, data)?;
         let mut hasher = blake3::Hasher::new();
-        for file in [&model, weights.as_deref().unwrap_or_default(), &samples] {
+        let files: [&[u8]; 3] = [&model, weights.as_deref().unwrap_or_default(), &samples];
+        for file in files.into_iter().chain(init.as_deref()) {
             hasher.update(&(file.len() as u64).to_le_bytes()).update(file);
         }
         let digest = Digest(*hasher.finalize().as_bytes());
@@ -85,6 +91,11 @@ impl ModelFile {
             ..ReadOptions::default()
         };
         let mut graph = Graph::read(&model, weights.as_deref(), &options)?;
+        if let Some(init) = init {
+            let unfit = |error: GraphError| format!("{} does not fit the model: {error}", config.init);
+            let tensors = read_tensors(&init).map_err(unfit)?;
+            graph.start_from(&tensors).map_err(unfit)?;
+        }
         let tensors = read_tensors(&samples).map_err(|error| format!("{SAMPLES}: {error}"))?;
         let samples = Samples::new(inputs(&graph, tensors)?, config.held_out, digest)?;
         // Also tells of an operation that does not fit before training begins.
@@ -133,6 +144,21 @@ fn bytes(data: &Data, name: &str) -> Result<Option<Vec<u8>>, TaskError> {
     Ok(Some(bytes))
 }
 
+/// The bytes of the weights that a run starts from, if the settings name a file.
+fn first_weights(config: &ModelFileConfig, data: &Data) -> Result<Option<Vec<u8>>, TaskError> {
+    let name = &*config.init;
+    if name.is_empty() {
+        return Ok(None);
+    }
+    // The settings may come from another peer, which must not choose a file elsewhere.
+    let mut parts = Path::new(name).components();
+    if parts.next() != Some(Component::Normal(name.as_ref())) {
+        return Err(format!("init={name} is no file's name; put the file into the data folder").into());
+    }
+    let absent = || format!("{} has no {name}, which init= names", data.path().display());
+    Ok(Some(bytes(data, name)?.ok_or_else(absent)?))
+}
+
 /// The samples' tensors that the model takes.
 fn inputs(graph: &Graph, tensors: Vec<(String, HostTensor)>) -> Result<Vec<(String, HostTensor)>, TaskError> {
     let is_input = |name: &str| graph.inputs().iter().any(|input| input.name == name);
@@ -163,20 +189,15 @@ impl Task for ModelFile {
             "as_is=true|false",
             "take an ONNX file that was made for inference as it is",
         ),
+        (
+            "init=NAME",
+            "safetensors file in the folder whose weights the run starts from",
+        ),
     ];
 
     fn new(config: ModelFileConfig, data: Option<&Data>) -> Result<Self, TaskError> {
         let data = data.ok_or("give --data FOLDER, a model that annulus.export has written")?;
-        let task = Self::read(&config, data)?;
-        let statistic = task.graph.parameters().iter().find(|p| p.role != Role::Trained);
-        match statistic {
-            Some(statistic) => Err(format!(
-                "the model has batch norm (`{}`), whose running statistics members cannot share yet; use group norm",
-                statistic.name
-            )
-            .into()),
-            None => Ok(task),
-        }
+        Self::read(&config, data)
     }
 
     fn dataset(&self) -> &Samples {
@@ -200,8 +221,19 @@ impl Task for ModelFile {
             dropout: Some(batch.seed),
         };
         match self.graph.run(model, &batch.inputs, device, options) {
-            Ok(output) => output.loss,
+            Ok(output) => output
+                .statistics
+                .into_iter()
+                .fold(output.loss, |loss, own| follow(loss, &own.buffer, own.value)),
             Err(error) => not_a_number(model, &error),
+        }
+    }
+
+    fn follows(&self, name: &str) -> Option<f32> {
+        let mut parameters = self.graph.parameters().iter();
+        match parameters.find(|parameter| parameter.name == name)?.role {
+            Role::Statistic { rate } => Some(rate as f32),
+            Role::Trained => None,
         }
     }
 

@@ -5,15 +5,17 @@
 mod files;
 
 use super::*;
+use crate::device::OpenDevice;
 use crate::task::Dataset;
 use crate::tasks::gpt::windows::Tokens;
 use crate::tasks::gpt::{Gpt, GptConfig};
-use annulus_graph::Numbers;
-use burn::tensor::Gradients;
+use crate::trainer::{Trainer, TrainerOptions, Worker};
+use annulus_core::TensorRule;
+use annulus_graph::{Numbers, named_gradients};
 use bytes::Bytes;
 use files::{Message, Model, constant, integer, integers, node, several};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
-use std::path::Path;
+use std::sync::Arc;
 
 fn fixture(name: &str) -> Vec<u8> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../graph/tests/fixtures");
@@ -116,15 +118,10 @@ fn what_is_missing_or_cannot_be_shared_is_told() {
     ];
     let mixed = mixed.map(|(name, bytes)| (name.to_owned(), Bytes::from(bytes)));
     let said = told(ModelFile::new(
-        config.clone(),
+        config,
         Some(&Data::folder_in_memory(mixed.to_vec())),
     ));
     assert!(said.contains("no `x`"), "{said}");
-    let said = told(ModelFile::new(config, Some(&folder("tabular", 1))));
-    assert!(
-        said.contains("batch norm") && said.contains("group norm"),
-        "{said}"
-    );
 }
 
 #[test]
@@ -137,44 +134,8 @@ fn the_digest_covers_the_model_and_the_samples() {
     assert_ne!(digest(&folder("cnn", 2)), first);
 }
 
-/// A parameter: its name, shape and values, and its gradient.
-type Found = (String, Vec<usize>, Vec<f32>, Vec<f32>);
-
-/// A model's parameters and their gradients.
-struct Collect<'a> {
-    gradients: &'a Gradients,
-    path: Vec<String>,
-    found: Vec<Found>,
-}
-
-impl<'a> Collect<'a> {
-    fn of(model: &impl Module, gradients: &'a Gradients) -> Self {
-        let mut collect = Self {
-            gradients,
-            path: Vec::new(),
-            found: Vec::new(),
-        };
-        model.visit(&mut collect);
-        collect
-    }
-}
-
-impl ModuleVisitor for Collect<'_> {
-    fn enter_module(&mut self, name: &str, _: &str) {
-        self.path.push(name.to_owned());
-    }
-
-    fn exit_module(&mut self, _: &str, _: &str) {
-        self.path.pop();
-    }
-
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let floats = |tensor: Tensor<D>| tensor.into_data().try_to_vec::<f32>().unwrap();
-        let (value, name) = (param.val(), self.path.join("."));
-        let gradient = floats(value.grad(self.gradients).unwrap());
-        self.found
-            .push((name, value.dims().to_vec(), floats(value.inner()), gradient));
-    }
+fn floats(tensor: &Tensor<1>) -> Vec<f32> {
+    tensor.to_data().try_to_vec::<f32>().unwrap()
 }
 
 /// A node of our own domain.
@@ -259,12 +220,12 @@ fn a_language_model_as_a_graph_has_the_bits_of_the_task_gpt() {
     } = batch.clone();
     let loss = task.loss(&transformer, batch, &device);
     let gradients = loss.backward();
-    let expected = Collect::of(&transformer, &gradients).found;
+    let expected = named_gradients(&transformer, &gradients);
 
     let mut model = Model::default().input("x", 7).input("y", 7);
-    for (name, shape, values, _) in &expected {
-        let shape: Vec<i64> = shape.iter().map(|n| *n as i64).collect();
-        model = model.trained(name, &shape, values);
+    for own in &expected {
+        let shape: Vec<i64> = own.shape.iter().map(|n| *n as i64).collect();
+        model = model.trained(&own.name, &shape, &floats(&own.value));
     }
     let (h, w, c) = (heads as i64, width as i64, context as i64);
     for (name, values) in [
@@ -323,14 +284,224 @@ fn a_language_model_as_a_graph_has_the_bits_of_the_task_gpt() {
     let gradients = output.loss.backward();
     let bits = |loss: Tensor<1>| loss.inner().into_scalar::<f32>().to_bits();
     assert_eq!(bits(output.loss), bits(loss));
-    let found = Collect::of(&model, &gradients).found;
+    let found = named_gradients(&model, &gradients);
     assert_eq!(found.len(), expected.len());
-    for ((name, shape, _, gradient), (own, own_shape, _, own_gradient)) in found.iter().zip(&expected) {
-        assert_eq!((name, shape), (own, own_shape));
-        let bits = |values: &[f32]| values.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+    for (own, expected) in found.iter().zip(&expected) {
+        assert_eq!((&own.name, &own.shape), (&expected.name, &expected.shape));
+        let [own_bits, bits] = [own, expected].map(|one| {
+            let gradient = floats(one.gradient.as_ref().expect("a gradient"));
+            gradient.iter().map(|x| x.to_bits()).collect::<Vec<_>>()
+        });
+        assert!(own_bits == bits, "the gradient of {} differs", own.name);
+    }
+}
+
+/// All samples of a folder as one worker's share, and what the running statistics are after a round of it.
+fn after_a_round(data: &Data, micro_batch: usize) -> Vec<(String, Vec<f32>)> {
+    let config = ModelFileConfig {
+        held_out: 0.0,
+        ..ModelFileConfig::default()
+    };
+    let task = Arc::new(ModelFile::new(config, Some(data)).unwrap());
+    let samples: Vec<u64> = (0..task.dataset().len()).collect();
+    let options = TrainerOptions { seed: 0, micro_batch };
+    let mut trainer = Trainer::new(task, &OpenDevice::cpu(), options).unwrap();
+    let params = trainer.init();
+    let made = trainer.contribute(params.clone(), &samples).unwrap();
+    assert_eq!(made.samples as usize, samples.len());
+    let follow = trainer.layout().tensors.iter().filter_map(|tensor| {
+        let TensorRule::Mean { rate } = tensor.rule else {
+            return None;
+        };
+        let own = tensor.offset..tensor.offset + tensor.len();
+        let ways = made.gradient[own.clone()].iter();
+        let moved = params[own].iter().zip(ways);
+        let moved = moved.map(|(value, way)| value + rate * way / samples.len() as f32);
+        Some((tensor.name.clone(), moved.collect()))
+    });
+    follow.collect()
+}
+
+#[track_caller]
+fn assert_close(found: &[f32], expected: &[f32]) {
+    assert_eq!(found.len(), expected.len());
+    for (found, expected) in found.iter().zip(expected) {
+        assert!((found - expected).abs() <= 1e-5, "{found}, not {expected}");
+    }
+}
+
+#[test]
+fn running_statistics_move_as_pytorchs() {
+    let found = after_a_round(&folder("tabular", 1), 0);
+    let reference = read_tensors(&fixture("tabular.safetensors")).unwrap();
+    let expected: Vec<(&str, &HostTensor)> = reference
+        .iter()
+        .filter_map(|(name, value)| Some((name.strip_prefix("buffer.")?, value)))
+        .collect();
+    assert_eq!((found.len(), expected.len()), (4, 4));
+    for (name, expected) in expected {
+        let (_, found) = found.iter().find(|(own, _)| own == name).expect(name);
+        let Numbers::Floats(expected) = expected.numbers() else {
+            panic!("{name} is not of floats");
+        };
+        assert_close(found, expected);
+    }
+}
+
+/// A convolution of 1 x 1 that doubles, batch norm, and a linear layer; samples of 2 x 2 pixels.
+fn convolutional(values: &[f32], norms: usize) -> Data {
+    let mut model = Model::default()
+        .input("x", 1)
+        .trained("kernel", &[1, 1, 1, 1], &[2.0])
+        .trained("scale", &[1], &[1.5])
+        .trained("shift", &[1], &[0.5])
+        .value(files::floats("norm.running_mean", &[1], &[1.0]))
+        .value(files::floats("norm.running_var", &[1], &[3.0]))
+        .node(node("Conv", &["x", "kernel"], &["y0"]));
+    for norm in 0..norms {
+        let (x, y) = (format!("y{norm}"), format!("y{}", norm + 1));
+        let inputs = [&x, "scale", "shift", "norm.running_mean", "norm.running_var"];
+        model =
+            model.node(node("BatchNormalization", &inputs, &[&y]).bytes(5, &integer("training_mode", 1).0));
+    }
+    let file = model
+        .node(node("Relu", &[&format!("y{norms}")], &["relu"]))
+        .node(node("ReduceMean", &["relu"], &["loss"]).bytes(5, &integer("keepdims", 0).0))
+        .file();
+    let bytes: Vec<u8> = values.iter().flat_map(|x| x.to_le_bytes()).collect();
+    let view = TensorView::new(Dtype::F32, vec![values.len() / 4, 1, 2, 2], &bytes).unwrap();
+    let samples = safetensors::serialize([("x", view)], None).unwrap();
+    let files = [(MODEL, file), (SAMPLES, samples)];
+    Data::folder_in_memory(
+        files
+            .map(|(name, bytes)| (name.to_owned(), Bytes::from(bytes)))
+            .to_vec(),
+    )
+}
+
+/// Mean and unbiased variance.
+fn moments(values: &[f32]) -> [f32; 2] {
+    let count = values.len() as f32;
+    let mean = values.iter().sum::<f32>() / count;
+    [
+        mean,
+        values.iter().map(|x| (x - mean).powi(2)).sum::<f32>() / (count - 1.0),
+    ]
+}
+
+#[test]
+fn a_convolutional_model_moves_its_statistics_and_micro_batches_count_by_their_samples() {
+    let values: Vec<f32> = (0..20).map(|i| ((i * 7) % 11) as f32 * 0.3).collect();
+    let doubled: Vec<f32> = values.iter().map(|x| 2.0 * x).collect();
+    let moved = |[mean, variance]: [f32; 2]| [0.9 * 1.0 + 0.1 * mean, 0.9 * 3.0 + 0.1 * variance];
+    let check = |micro_batch: usize, statistics: [f32; 2]| {
+        let found = after_a_round(&convolutional(&values, 1), micro_batch);
+        let names: Vec<&str> = found.iter().map(|(name, _)| &**name).collect();
+        assert_eq!(names, ["norm.running_mean", "norm.running_var"]);
+        assert_close(&[found[0].1[0], found[1].1[0]], &moved(statistics));
+    };
+    check(0, moments(&doubled));
+    // Three samples of four pixels, and then two.
+    let [first, second] = [moments(&doubled[..12]), moments(&doubled[12..])];
+    check(3, [0, 1].map(|i| (3.0 * first[i] + 2.0 * second[i]) / 5.0));
+    // The same norm twice, one after the other: PyTorch moves the buffers twice.
+    let [mean, variance] = moments(&doubled);
+    let biased = variance * 19.0 / 20.0;
+    let normed: Vec<f32> = doubled
+        .iter()
+        .map(|x| (x - mean) / (biased + 1e-5).sqrt() * 1.5 + 0.5)
+        .collect();
+    let [again_mean, again_variance] = moments(&normed);
+    let once = moved([mean, variance]);
+    let twice = [
+        0.9 * once[0] + 0.1 * again_mean,
+        0.9 * once[1] + 0.1 * again_variance,
+    ];
+    let found = after_a_round(&convolutional(&values, 2), 0);
+    assert_close(&[found[0].1[0], found[1].1[0]], &twice);
+}
+
+#[test]
+fn a_share_of_one_value_per_channel_is_no_error() {
+    let data = folder("tabular", 1);
+    // Each micro-batch is one sample, whose variance nobody knows.
+    let found = after_a_round(&data, 1);
+    for (name, values) in found.iter().filter(|(name, _)| name.ends_with("running_var")) {
+        assert!(values.iter().all(|value| *value == 1.0), "{name}: {values:?}");
+    }
+    let mean = found.iter().find(|(name, _)| name.ends_with("running_mean"));
+    assert!(mean.unwrap().1.iter().any(|value| *value != 0.0));
+}
+
+#[test]
+fn a_run_starts_from_given_weights() {
+    let model = fixture("mlp.annulus.onnx");
+    let graph = Graph::read(&model, None, &ReadOptions::default()).unwrap();
+    // The parameters' own shapes, but for the last one's.
+    let weights = |change: &dyn Fn(usize, &mut Vec<usize>) -> bool| {
+        let tensors = graph
+            .parameters()
+            .iter()
+            .enumerate()
+            .filter_map(|(number, parameter)| {
+                let mut shape = parameter.shape().to_vec();
+                let bytes = vec![0x3f; 4 * shape.iter().product::<usize>()];
+                change(number, &mut shape).then_some((parameter.name.clone(), shape, bytes))
+            });
+        let tensors: Vec<(String, Vec<usize>, Vec<u8>)> = tensors.collect();
+        let views = tensors
+            .iter()
+            .map(|(name, shape, bytes)| (name, TensorView::new(Dtype::F32, shape.clone(), bytes).unwrap()));
+        safetensors::serialize(views, None).unwrap()
+    };
+    let read = |init: &str, weights: Vec<u8>| {
+        let files = [
+            (MODEL, model.clone()),
+            (SAMPLES, samples("mlp", 1)),
+            ("start.safetensors", weights),
+        ];
+        let files = files.map(|(name, bytes)| (name.to_owned(), Bytes::from(bytes)));
+        let config = ModelFileConfig {
+            init: init.to_owned(),
+            ..ModelFileConfig::default()
+        };
+        ModelFile::new(config, Some(&Data::folder_in_memory(files.to_vec())))
+    };
+    let task = read("start.safetensors", weights(&|_, _| true)).unwrap();
+    let given = f32::from_le_bytes([0x3f; 4]);
+    let device = Device::flex().autodiff();
+    let all = named_gradients(
+        &task.model(&device),
+        &task.loss(&task.model(&device), task.first(3), &device).backward(),
+    );
+    for own in all {
         assert!(
-            bits(gradient) == bits(own_gradient),
-            "the gradient of {name} differs"
+            floats(&own.value).iter().all(|value| *value == given),
+            "{}",
+            own.name
+        );
+    }
+    // Other weights are other data.
+    let plain = read("", weights(&|_, _| true)).unwrap();
+    assert_ne!(plain.dataset().digest(), task.dataset().digest());
+    let spoilt = weights(&|number, shape| {
+        shape.insert(0, 1);
+        number != 1
+    });
+    let said = told(read("start.safetensors", spoilt));
+    let [first, second] = [0, 1].map(|number| &*graph.parameters()[number].name);
+    for words in [
+        "start.safetensors does not fit the model".to_owned(),
+        format!("`{first}` is [1, "),
+        format!("`{second}` is missing"),
+    ] {
+        assert!(said.contains(&words), "{said}");
+    }
+    assert!(told(read("other.safetensors", Vec::new())).contains("has no other.safetensors"));
+    for elsewhere in ["../start.safetensors", "/start.safetensors", "a/b", ".."] {
+        assert!(
+            told(read(elsewhere, Vec::new())).contains("no file's name"),
+            "{elsewhere}"
         );
     }
 }
