@@ -7,7 +7,7 @@
 //! - Measurements: `trials` of devices, `pace` (how members exchange), `aside` (slow newcomers).
 //! - Kept parts: `keeps`, `keepers` (who should keep what), `spans`, `shifts` (planned moves), `saved` and `back`
 //!   (going back to saved rounds).
-//! - Admission: `admission` (sponsors), `tickets`.
+//! - Admission: `admission` (sponsors), `tickets`, `revocations`.
 //! - Proofs: `decision`, `seal`, `conviction`, `claim` and `fork` (where lineages stand and part).
 
 pub mod admission;
@@ -26,6 +26,7 @@ pub mod keeps;
 pub mod local;
 pub mod pace;
 pub(crate) mod record;
+pub mod revocations;
 pub mod route;
 pub(crate) mod samples;
 pub mod saved;
