@@ -284,7 +284,8 @@ fn row(kind: Kind, when: When) -> [Roles; 3] {
         (Follow,      _)           => [LINKED,  LINKED,   LINKED],
         (Following,   _)           => [SPONSOR, NOBODY,   NOBODY],
         (NotMember,   _)           => [ANYBODY, NOBODY,   NOBODY],
-        (Barred,      _)           => [SPONSOR, NOBODY,   NOBODY],
+        // A sponsor hears of an expired ticket from the members to which it has named the newcomer.
+        (Barred,      _)           => [SPONSOR, MEMBER,   NOBODY],
         (NoPlace,     _)           => [SPONSOR, NOBODY,   NOBODY],
         (Followed,    _)           => [NOBODY,  FOLLOWER, FOLLOWER],
         (Ready,       _)           => [NOBODY,  FOLLOWER, FOLLOWER],
