@@ -90,6 +90,10 @@ pub enum Bug {
     CutAtOnce,
     /// Contributors go on without a full member.
     GuestsGoOn,
+    /// A contributor's share follows from its own word.
+    TrustGuests,
+    /// Contributors compute some of the samples that end the run.
+    GuestsEnd,
     /// Signatures of flushes are not checked.
     TrustFlushes,
     /// Proofs of decisions are not checked.
@@ -138,7 +142,7 @@ pub enum Bug {
 
 impl Bug {
     /// Bugs that faults bring to light.
-    pub const OF_FAULTS: [Self; 34] = [
+    pub const OF_FAULTS: [Self; 36] = [
         Self::CommitWithoutRepair,
         Self::CountTheDead,
         Self::KeepSuspectsApart,
@@ -165,6 +169,8 @@ impl Bug {
         Self::OwnersRoundingForgotten,
         Self::RoundByPlace,
         Self::GuestsGoOn,
+        Self::TrustGuests,
+        Self::GuestsEnd,
         Self::MergeForgetsRevocations,
         Self::DropRevocationsByName,
         Self::HeedRevoked,

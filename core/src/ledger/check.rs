@@ -353,6 +353,8 @@ impl Head {
         let is_member = |peer| names.contains(&peer);
         need(self.admissions.is_sound(is_member), HeadError::Admissions)?;
         need(self.tickets.is_sound(), HeadError::Tickets)?;
+        let trials = self.members.iter().all(|m| m.trials.is_sound());
+        need(trials, HeadError::Members)?;
         let parts = Parts::of(manifest).map(|parts| parts.all()).unwrap_or_default();
         let of_guests = |m: &Member| !m.is_full() && m.keeper.kept.or(&m.keeper.learns) != PartSet::default();
         let held = self.members.iter().map(|m| m.keeper.kept.or(&m.keeper.learns));
