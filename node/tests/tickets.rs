@@ -134,6 +134,8 @@ fn a_revoked_ticket_lets_nobody_in_and_puts_out_who_came_by_it() {
     assert!(refusal(&["revoke", &third.dir, &one]).contains("was not made from this folder"));
     let told = say(&["revoke", &first.dir, &second.peer()[..8]]);
     assert!(told.contains("revoked: the run knows"), "{told}");
+    let kept = std::fs::read_dir(folder.join("first/revocations/known"));
+    assert_eq!(kept.expect("it stays in the folder").count(), 1);
     assert!(!second.end().success());
     assert!(second.errors().contains("revoked"), "{}", second.errors());
     assert!(refused(&folder, "fourth", &one).contains("revoked"));

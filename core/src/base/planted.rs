@@ -90,6 +90,10 @@ pub enum Bug {
     CutAtOnce,
     /// Contributors go on without a full member.
     GuestsGoOn,
+    /// A contributor's share follows from its own word.
+    TrustGuests,
+    /// Contributors compute some of the samples that end the run.
+    GuestsEnd,
     /// Signatures of flushes are not checked.
     TrustFlushes,
     /// Proofs of decisions are not checked.
@@ -102,6 +106,12 @@ pub enum Bug {
     TrustSponsors,
     /// The issuer of a revocation is not checked.
     TrustRevocations,
+    /// A peer that goes over to another lineage forgets the revocations that its own knew.
+    MergeForgetsRevocations,
+    /// When too many tickets were revoked, those with the largest names are forgotten, whoever revoked them.
+    DropRevocationsByName,
+    /// Where lineages meet, former members whose tickets were revoked count.
+    HeedRevoked,
     /// A peer that one member bars does not try another member.
     HeedWhoBars,
     /// Signatures of relayed frames are not checked.
@@ -132,7 +142,7 @@ pub enum Bug {
 
 impl Bug {
     /// Bugs that faults bring to light.
-    pub const OF_FAULTS: [Self; 31] = [
+    pub const OF_FAULTS: [Self; 36] = [
         Self::CommitWithoutRepair,
         Self::CountTheDead,
         Self::KeepSuspectsApart,
@@ -159,6 +169,11 @@ impl Bug {
         Self::OwnersRoundingForgotten,
         Self::RoundByPlace,
         Self::GuestsGoOn,
+        Self::TrustGuests,
+        Self::GuestsEnd,
+        Self::MergeForgetsRevocations,
+        Self::DropRevocationsByName,
+        Self::HeedRevoked,
         Self::CommitBeforeHeld,
         Self::UpdateBeforeKeepers,
         Self::ForgetHeldSums,
@@ -214,4 +229,27 @@ impl Bug {
 
     /// Bugs that only a liar exploits that holds some of a split model.
     pub const OF_LYING_HOLDERS: [Self; 1] = [Self::TakeAnyTensor];
+}
+
+#[cfg(feature = "sim")]
+thread_local! {
+    static HERE: std::cell::Cell<Option<Bug>> = const { std::cell::Cell::new(None) };
+}
+
+/// Switches a mistake on in what all derive from the records, for the world that runs on this thread.
+#[cfg(feature = "sim")]
+pub(crate) fn plant(bug: Option<Bug>) {
+    HERE.set(bug);
+}
+
+/// Whether what all derive from the records has this mistake.
+#[cfg(feature = "sim")]
+pub(crate) fn here(bug: Bug) -> bool {
+    HERE.get() == Some(bug)
+}
+
+/// Real builds have none.
+#[cfg(not(feature = "sim"))]
+pub(crate) fn here(_: Bug) -> bool {
+    false
 }

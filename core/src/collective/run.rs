@@ -188,6 +188,12 @@ impl Run {
         self.headers.all()
     }
 
+    /// Known authors that name newcomers whose tickets have expired.
+    pub fn names_expired(&self, now_s: u64) -> impl Iterator<Item = PeerId> {
+        let late = self.headers.known().filter(move |h| h.names_expired(now_s));
+        late.map(|h| h.peer)
+    }
+
     /// All known headers.
     pub fn known_headers(&self) -> Vec<Signed<Header>> {
         self.headers.known().cloned().collect()

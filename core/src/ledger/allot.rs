@@ -5,9 +5,9 @@
 //! cannot do one sample in that time gets none and stands by, still a member and still summing.
 
 use crate::base::id::{PeerId, Round};
-use crate::base::quotas::{Limit, quotas};
 use crate::ledger::cut::Cut;
 use crate::ledger::cut::SampleRange;
+use crate::ledger::earned::shares;
 use crate::ledger::{Head, Member};
 use crate::run::config::Manifest;
 use std::ops::Range;
@@ -118,13 +118,19 @@ impl Head {
             };
         }
         let total: u64 = taken.iter().map(SampleRange::len).sum();
-        let quotas = quotas(total, &limits(&self.members, round));
+        let quotas = shares(total, &self.members, round, total == self.left(manifest));
         // The first range goes to another member each round.
         let n = self.members.len();
         let first = ((round - 1) % n.max(1) as u64) as usize;
         let order: Vec<usize> = (0..n).map(|i| (first + i) % n).collect();
         let shares = hand_out(taken, quotas, &order, |member| self.members[member].peer);
         Allotment::of(shares)
+    }
+
+    /// Samples that are open and not handed out.
+    fn left(&self, manifest: &Manifest) -> u64 {
+        let holes: u64 = self.holes.iter().map(SampleRange::len).sum();
+        holes + manifest.target.get().saturating_sub(self.cursor)
     }
 
     fn take(&self, batch: u64, target: u64) -> Vec<SampleRange> {
@@ -179,24 +185,6 @@ fn hand_out(
         }
     }
     shares
-}
-
-/// The limit of each member. A member that has not delivered yet gets one sample, to prove its claimed speed. A
-/// member that has refused shares rests. Both apply only while other members are there.
-fn limits(members: &[Member], round: Round) -> Vec<Limit> {
-    let rests = |member: &Member| member.trials.rests_until > round;
-    let proven = members.iter().any(|m| m.trials.delivered && !rests(m));
-    let awake = members.iter().any(|m| !rests(m));
-    let most = |member: &Member| match member.trials.delivered {
-        _ if rests(member) && awake => 0,
-        false if proven => 1,
-        _ => u64::MAX,
-    };
-    let limit = |member: &Member| Limit {
-        speed: member.speed.max(1),
-        most: most(member),
-    };
-    members.iter().map(limit).collect()
 }
 
 #[cfg(test)]

@@ -100,9 +100,6 @@ pub enum Fault {
     /// ticket. Or its author may not name any.
     #[error("names an impossible newcomer")]
     Ready,
-    /// It names a newcomer with an expired ticket.
-    #[error("names a newcomer with an expired ticket")]
-    Expired,
     /// It revokes a ticket without the signature of an issuer.
     #[error("has a revocation that no issuer has signed")]
     Revocation,
@@ -356,6 +353,8 @@ impl Head {
         let is_member = |peer| names.contains(&peer);
         need(self.admissions.is_sound(is_member), HeadError::Admissions)?;
         need(self.tickets.is_sound(), HeadError::Tickets)?;
+        let trials = self.members.iter().all(|m| m.trials.is_sound());
+        need(trials, HeadError::Members)?;
         let parts = Parts::of(manifest).map(|parts| parts.all()).unwrap_or_default();
         let of_guests = |m: &Member| !m.is_full() && m.keeper.kept.or(&m.keeper.learns) != PartSet::default();
         let held = self.members.iter().map(|m| m.keeper.kept.or(&m.keeper.learns));
@@ -456,21 +455,13 @@ fn check_revoked(header: &Header, manifest: &Manifest, scheme: Scheme) -> Result
 /// Largest allowed difference between clocks, in seconds. A guess.
 const CLOCKS_S: u64 = 300;
 
-impl Record {
-    /// Checks that the newcomers' tickets have not expired, by a clock that may differ from others'. Only a member
-    /// that commits checks this: rounds that others have committed stand.
-    ///
-    /// # Errors
-    ///
-    /// The first header that names a newcomer with an expired ticket.
-    pub(crate) fn check_expiry(&self, now_s: u64) -> Result<(), RecordError> {
+impl Header {
+    /// Whether it names a newcomer whose ticket has expired, by a clock that may differ from its author's. Rounds that
+    /// others have committed stand all the same.
+    pub(crate) fn names_expired(&self, now_s: u64) -> bool {
         let at_least_s = now_s.saturating_sub(CLOCKS_S);
-        let is_late = |newcomer: &Newcomer| newcomer.admission.chain.has_expired(at_least_s);
-        let late = self.headers.iter().find(|h| h.ready.iter().any(is_late));
-        late.map_or(Ok(()), |header| {
-            let (peer, fault) = (header.peer, Fault::Expired);
-            Err(RecordError::Header { peer, fault })
-        })
+        let mut tickets = self.ready.iter().map(|newcomer| &newcomer.admission.chain);
+        tickets.any(|chain| chain.has_expired(at_least_s))
     }
 }
 

@@ -2,12 +2,12 @@
 //! the same without asking each other.
 //!
 //! - Records: `record` (headers and records), `head` (where they lead), `check` (which records are possible).
-//! - Shares: `samples` (the stream's cursor and holes), `allot`, `cut` and `local` (local steps), `stepping`, `route`
+//! - Shares: `samples` (the stream's cursor and holes), `allot`, `earned` (guests), `cut` and `local` (local steps), `stepping`, `route`
 //!   (split runs).
 //! - Measurements: `trials` of devices, `pace` (how members exchange), `aside` (slow newcomers).
 //! - Kept parts: `keeps`, `keepers` (who should keep what), `spans`, `shifts` (planned moves), `saved` and `back`
 //!   (going back to saved rounds).
-//! - Admission: `admission` (sponsors), `tickets`.
+//! - Admission: `admission` (sponsors), `tickets`, `revocations`.
 //! - Proofs: `decision`, `seal`, `conviction`, `claim` and `fork` (where lineages stand and part).
 
 pub mod admission;
@@ -19,6 +19,7 @@ pub mod claim;
 pub mod conviction;
 pub mod cut;
 pub mod decision;
+pub(crate) mod earned;
 pub mod fork;
 pub(crate) mod head;
 pub mod keepers;
@@ -26,6 +27,7 @@ pub mod keeps;
 pub mod local;
 pub mod pace;
 pub(crate) mod record;
+pub mod revocations;
 pub mod route;
 pub(crate) mod samples;
 pub mod saved;

@@ -3,14 +3,16 @@
 
 use crate::access::invitation::{Admission, Revocation};
 use crate::base::id::{PeerId, RunId, TicketId};
+use crate::ledger::record::Member;
+use crate::ledger::revocations::Revocations;
+use crate::run::config::MAX_PEERS;
 use serde::{Deserialize, Serialize};
-
-/// Most revoked tickets remembered. Those nearest to the run's key are kept, so that nobody can displace others'
-/// revocations by revoking tickets that they made themselves.
-const MAX_REVOKED: usize = 256;
 
 /// Most uses of limited tickets remembered, in all. Once they are full, no limited ticket admits anybody new.
 const MAX_SPENT: usize = 1024;
+
+/// Most former full members remembered: a side of a parted run has no more than a view.
+const MAX_FORMER: usize = MAX_PEERS;
 
 /// Why a peer is not admitted although its proof is valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, thiserror::Error)]
@@ -37,12 +39,15 @@ pub enum Barred {
 }
 
 /// Revoked tickets and uses, as the records tell them.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tickets {
-    /// Distance from the run's key, and name. Sorted.
-    revoked: Vec<(u8, TicketId)>,
+    /// Revoked tickets.
+    pub revoked: Revocations,
     /// Uses of limited tickets. Sorted.
     spent: Vec<(TicketId, PeerId)>,
+    /// Full members that are no members any more, and what they came by, the last at the end. Where lineages meet,
+    /// they speak for another.
+    former: Vec<(PeerId, Admission)>,
 }
 
 impl Tickets {
@@ -68,32 +73,32 @@ impl Tickets {
         }
     }
 
-    /// Whether any ticket was revoked.
-    pub fn has_revoked(&self) -> bool {
-        !self.revoked.is_empty()
-    }
-
     /// Whether the ticket of an admission was revoked.
     pub fn revokes(&self, admission: &Admission, run: RunId) -> bool {
-        let is_revoked = |id: &TicketId| self.revoked.iter().any(|(_, revoked)| revoked == id);
-        self.has_revoked() && admission.chain.ids(run).iter().any(is_revoked)
+        self.revoked.against(admission, run).is_some()
     }
 
-    /// Notes a revocation.
-    pub fn revoke(&mut self, revocation: &Revocation, run: RunId) {
-        let Some(ticket) = revocation.ticket(run) else {
-            return;
-        };
-        if let Err(place) = self.revoked.binary_search(&ticket) {
-            self.revoked.insert(place, ticket);
-            self.revoked.truncate(MAX_REVOKED);
-        }
-    }
-
-    /// Whether this very revocation is known.
+    /// Whether a revocation is known, or that of a ticket above it.
     pub fn knows(&self, revocation: &Revocation, run: RunId) -> bool {
-        let ticket = revocation.ticket(run);
-        ticket.is_none_or(|ticket| self.revoked.binary_search(&ticket).is_ok())
+        self.revoked.knows(revocation, run)
+    }
+
+    /// The revocation of what a former full member came by.
+    pub fn against(&self, peer: PeerId, run: RunId) -> Option<&Revocation> {
+        let mut former = self.former.iter().filter(|(former, _)| *former == peer);
+        former.find_map(|(_, admission)| self.revoked.against(admission, run))
+    }
+
+    /// Notes who the next members are, and so which full members of these are none any more.
+    pub(crate) fn part(&mut self, before: &[Member], next: &[Member]) {
+        let stays = |peer: PeerId| next.iter().any(|m| m.peer == peer);
+        let gone = before.iter().filter(|m| m.is_full() && !stays(m.peer));
+        let gone: Vec<(PeerId, Admission)> = gone.map(|m| (m.peer, m.admission.clone())).collect();
+        let is_gone = |peer: PeerId| gone.iter().any(|(other, _)| *other == peer);
+        self.former.retain(|(peer, _)| !stays(*peer) && !is_gone(*peer));
+        self.former.extend(gone);
+        let too_many = self.former.len().saturating_sub(MAX_FORMER);
+        self.former.drain(..too_many);
     }
 
     /// Notes that a peer has come in.
@@ -107,12 +112,9 @@ impl Tickets {
 
     /// Whether records can lead to it.
     pub(crate) fn is_sound(&self) -> bool {
-        let is_row = |ordered: bool, len: usize, most: usize| ordered && len <= most;
-        is_row(
-            self.revoked.is_sorted_by(|a, b| a < b),
-            self.revoked.len(),
-            MAX_REVOKED,
-        ) && is_row(self.spent.is_sorted_by(|a, b| a < b), self.spent.len(), MAX_SPENT)
+        let spent = self.spent.is_sorted_by(|a, b| a < b) && self.spent.len() <= MAX_SPENT;
+        let former = self.former.len() <= MAX_FORMER && self.former.iter().all(|(_, a)| a.chain.is_bounded());
+        spent && former && self.revoked.is_sound()
     }
 }
 
@@ -180,7 +182,7 @@ mod tests {
         let second = made(&first, 3, None);
         let revocation = of_run().revoke(ROOT, first.chain.clone()).unwrap();
         assert!(!tickets.knows(&revocation, ROOT.run));
-        tickets.revoke(&revocation, ROOT.run);
+        tickets.revoked.add(revocation.clone(), ROOT.run);
         assert!(tickets.knows(&revocation, ROOT.run));
         let peer = key(9).peer();
         let check = |by: &Invitation| tickets.check(&by.admit(peer, ROOT.run), peer, ROOT.run);
@@ -190,17 +192,8 @@ mod tests {
     }
 
     #[test]
-    fn the_books_are_bounded_and_those_above_are_heard() {
+    fn no_more_uses_are_remembered_than_there_is_room_for() {
         let mut tickets = Tickets::default();
-        let first = made(&of_run(), 1, None);
-        for n in 0..2 * MAX_REVOKED {
-            let own = made(&first, 1000 + n, None);
-            tickets.revoke(&first.revoke(ROOT, own.chain).unwrap(), ROOT.run);
-        }
-        let above = of_run().revoke(ROOT, first.chain.clone()).unwrap();
-        tickets.revoke(&above, ROOT.run);
-        assert!(tickets.knows(&above, ROOT.run) && tickets.is_sound());
-        assert_eq!(tickets.revoked.len(), MAX_REVOKED);
         let many = made(&of_run(), 2, Some(crate::access::invitation::MAX_USES));
         let more = made(&of_run(), 3, Some(1));
         for n in 0.. {

@@ -357,7 +357,7 @@ impl Agreement {
     }
 
     /// Stops the attempt without a suspect.
-    fn stop(&mut self, view: &View, shared: &mut Shared) -> Verdict {
+    pub fn stop(&mut self, view: &View, shared: &mut Shared) -> Verdict {
         self.suspect(view, BTreeSet::new(), Reason::Suspected, shared)
     }
 

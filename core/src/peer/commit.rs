@@ -78,9 +78,6 @@ impl CommittedRound<'_> {
         };
         shared.round_took = commit.total;
         shared.committed_at = shared.now;
-        shared
-            .revocations
-            .retain(|said| self.record.headers.iter().all(|h| !h.revoked.contains(said)));
         shared.forgetful &= self.record.headers.len() == 1;
         shared
             .barren

@@ -5,7 +5,7 @@ use crate::base::id::PeerId;
 use crate::base::time::Time;
 use crate::peer::interface::{Exit, Input};
 use crate::peer::late;
-use crate::peer::meeting::{Shown, Side, Stands, compare};
+use crate::peer::meeting::{Shown, Side, Stands, meet};
 use crate::peer::next::{Next, Outcast};
 use crate::peer::reason::OutcastReason;
 use crate::peer::shared::{Shared, Stage};
@@ -178,7 +178,7 @@ impl Lingering {
         if !differs || !shared.head().finished(&shared.manifest) {
             return Next::Stay;
         }
-        match compare(&side, from, shown, shared) {
+        match meet(&side, from, shown, shared) {
             Stands::Theirs(via) => {
                 return Next::Outcast(Outcast::new(OutcastReason::OtherLineage, Some(via)));
             }

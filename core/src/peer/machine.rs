@@ -192,6 +192,10 @@ impl Peer {
         let input = match input {
             Input::Message { from, message } => match message {
                 Message::Acquaintances { acquaintances } => return shared.meet(from, acquaintances),
+                Message::Revoked(revocation) => {
+                    shared.hear_revocation(from, (*revocation).clone());
+                    Input::Revoke(revocation)
+                }
                 Message::Introduce { to } => return shared.links.introduce(&mut shared.out, from, to),
                 Message::Introduced {
                     peer,

@@ -3,7 +3,8 @@
 //! The comparison counts the members from before the two parted, and where each went by its own signature. A side
 //! with less than half as many as the other yields. Contributors do not count. If the sides are closer, the samples
 //! decide. Peers that were not members then count for neither side, since new names are free; all count only if no
-//! old member is left. An unproven statement counts as one voice, that of the peer that makes it.
+//! old member is left. An unproven statement counts as one voice, that of the peer that makes it. A former member
+//! whose ticket was revoked has none; the other side is told so, and then puts it out too.
 //!
 //! Both sides must reach the same verdict, or they pass each other by. So the place where they parted is the last
 //! one that both remember, whoever is there today. After a storm of failures they do not always remember the same
@@ -55,14 +56,27 @@ impl Shown<'_> {
         self.claim.map_or(&[], |claim| &claim.record.headers)
     }
 
+    /// Its members as far as it shows them, and the peer that shows it.
+    pub fn voices(&self, from: PeerId) -> impl Iterator<Item = PeerId> {
+        self.headers().iter().map(|h| h.peer).chain([from])
+    }
+
     /// Whether others may have left it here.
     fn has_place(&self, chain: Digest) -> bool {
         self.standing.chain == chain || self.places.contains(&chain)
     }
 }
 
+/// Compares this peer's lineage with another, and tells that who was revoked here.
+pub(crate) fn meet(ours: &Side<'_>, from: PeerId, theirs: &Shown<'_>, shared: &mut Shared) -> Stands {
+    if theirs.standing.chain != shared.head().chain {
+        shared.tell_revoked(from, theirs);
+    }
+    compare(ours, from, theirs, shared)
+}
+
 /// Compares this peer's lineage with another.
-pub(crate) fn compare(ours: &Side<'_>, from: PeerId, theirs: &Shown<'_>, shared: &Shared) -> Stands {
+fn compare(ours: &Side<'_>, from: PeerId, theirs: &Shown<'_>, shared: &Shared) -> Stands {
     let mine = shared.lineage.standing();
     let wrong = |claim: &Claim| !claim.is_of(&theirs.standing, &shared.manifest);
     if theirs.standing.chain == mine.chain || theirs.claim.is_some_and(wrong) {
@@ -75,9 +89,11 @@ pub(crate) fn compare(ours: &Side<'_>, from: PeerId, theirs: &Shown<'_>, shared:
     // A signature for the round in work here does not show that its author went elsewhere.
     let next = theirs.claim.is_some_and(|claim| claim.before() == mine.chain);
     let stayed = |peer| ours.members.contains(&peer) && (next || theirs.standing.round <= ours.until);
-    let signers = theirs.headers().iter().map(|h| h.peer).chain([from]);
-    let there: BTreeSet<PeerId> = signers
-        .filter(|peer| *peer != shared.me() && !stayed(*peer))
+    let heeds = shared.settings.planted(Bug::HeedRevoked);
+    let is_out = |peer| !heeds && shared.head().tickets.against(peer, shared.root.run).is_some();
+    let there: BTreeSet<PeerId> = theirs
+        .voices(from)
+        .filter(|peer| *peer != shared.me() && !stayed(*peer) && !is_out(*peer))
         .collect();
     let here = || ours.members.iter().filter(|peer| !there.contains(peer));
     let of_old = members_of_old(from, theirs, shared);

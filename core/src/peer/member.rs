@@ -354,6 +354,7 @@ impl Member {
             Message::Headers { view, headers } => return self.on_headers(view, &headers, shared),
             Message::Seals { view, seals } => return self.on_seals(from, view, &seals, shared),
             Message::Convicted(proof) => return self.on_proof(*proof, shared),
+            Message::Barred { why: Barred::Expired } => self.sponsor.on_expired(shared),
             Message::Repair { view, missing } => self.on_repair(from, view, &missing, shared),
             Message::Out { view } if self.view.key.round == view.round && self.view.contains(from) => {
                 return self.suspect(from, Reason::Out, shared);
@@ -641,6 +642,9 @@ impl Member {
 
     /// Carries out what the reduce asks for.
     fn carry_out(&mut self, mut sends: Sends, shared: &mut Shared) -> Next {
+        if let Some(next) = self.refuse_expired(shared) {
+            return next;
+        }
         match self.let_out(&mut sends, shared) {
             Ok(()) => {}
             Err(NotKept::Damaged) => return Next::Outcast(Outcast::damaged(OutcastReason::Damaged)),

@@ -433,7 +433,7 @@ impl Newcomer {
                 true => counted_apart(shared.head(), &head, from, shared.me()),
                 false => 0,
             };
-            shared.lineage.head = head;
+            shared.go_over(head);
             if samples > 0 {
                 shared.tell(Event::Lost { samples });
             }

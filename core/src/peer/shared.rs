@@ -1,8 +1,9 @@
 //! The context of every phase: the run, the time, the links, and what the peer holds. It knows no phase.
 
 mod lies;
+mod revoking;
 
-use crate::access::invitation::{Admission, Revocation, Role, Root};
+use crate::access::invitation::{Admission, Role, Root};
 use crate::access::signature::Scheme;
 use crate::base::id::{Contact, Digest, PeerId};
 use crate::base::planted::Bug;
@@ -10,6 +11,7 @@ use crate::base::time::Time;
 use crate::ledger::check::{Fault, RecordError};
 use crate::ledger::conviction::Outlaws;
 use crate::ledger::fork::Fork;
+use crate::ledger::revocations::Revocations;
 use crate::ledger::saved::Saved;
 use crate::ledger::tickets::Barred;
 use crate::ledger::{Founder, Head, Member, Record};
@@ -67,8 +69,8 @@ pub(crate) struct Shared {
     /// Members whose headers differ from this one's, which has sent them its own: until when they may show the
     /// contradiction.
     pub differing: BTreeMap<PeerId, Time>,
-    /// Tickets to revoke with the next header.
-    pub revocations: Vec<Revocation>,
+    /// Revocations that the head does not know: to be said with the next headers.
+    pub revocations: Revocations,
     /// Peers that the last round removed. Their links are cut after the next.
     pub ousted: Vec<PeerId>,
     /// How fast its device is.
@@ -127,7 +129,7 @@ impl Shared {
             allowance: Allowance::new(&manifest),
             outlaws: Outlaws::default(),
             differing: BTreeMap::new(),
-            revocations: Vec::new(),
+            revocations: Revocations::default(),
             ousted: Vec::new(),
             manifest,
             settings,
@@ -205,16 +207,6 @@ impl Shared {
     /// Whether it has something to announce that is worth a round by itself.
     pub fn has_news(&self) -> bool {
         self.leaving || !self.revocations.is_empty()
-    }
-
-    /// Revokes a ticket with the next header.
-    pub fn revoke(&mut self, revocation: Revocation) {
-        let known = self.head().tickets.knows(&revocation, self.root.run);
-        let good = revocation.is_good(self.root, self.scheme());
-        let said = self.revocations.contains(&revocation);
-        if good && !known && !said && self.revocations.len() < MAX_REMEMBERED {
-            self.revocations.push(revocation);
-        }
     }
 
     /// Continues alone from its own state, as the only member so far.
@@ -357,6 +349,7 @@ impl Shared {
         let (from, undone, stepped) = (head.round, head.undone, head.stepped);
         self.lineage
             .apply_record(view, record, &self.manifest, &self.settings);
+        self.keep_unsaid();
         if let Some(to) = self.head().went_back(stepped).map(|point| point.round) {
             // Reading parts from disk takes a while.
             self.keeping.lacks_since = None;

@@ -1,8 +1,10 @@
 //! How a member serves newcomers: it forwards each finished piece and each commit to its followers, hands out
 //! blocks of its state, and names followers that have caught up in its next header.
 
+mod expired;
 mod follower;
 
+use self::expired::Expired;
 use self::follower::Follower;
 use crate::access::invitation::{Admission, Role};
 use crate::access::signature::Signed;
@@ -75,6 +77,7 @@ pub(crate) struct Sponsor {
     followers: BTreeMap<PeerId, Follower>,
     /// Newcomers that were told that there is no place: they ask again, and need to hear of no round before.
     waiting: BTreeSet<PeerId>,
+    expired: Expired,
 }
 
 impl Sponsor {
@@ -151,7 +154,8 @@ impl Sponsor {
             return Asked::Well;
         }
         let is_member = shared.head().position(from).is_some();
-        if let Some(why) = shared.may_enter(from, &admission, !is_member).err() {
+        let late = (!is_member && self.expired.has(&admission, shared.now)).then_some(Barred::Expired);
+        if let Some(why) = late.or(shared.may_enter(from, &admission, !is_member).err()) {
             self.forget(from);
             shared.control(from, Message::Barred { why });
             return Asked::Well;
@@ -397,7 +401,9 @@ impl Sponsor {
             let admits = !trains
                 || shared.settings.planted(Bug::NameAside)
                 || shared.head().admits(peer, &shared.manifest);
-            is_prompt && is_over && admits && shared.may_enter(peer, &f.admission, true).is_ok()
+            let may_enter = !self.expired.has(&f.admission, shared.now)
+                && shared.may_enter(peer, &f.admission, true).is_ok();
+            is_prompt && is_over && admits && may_enter
         };
         let live = self.followers.iter().filter(move |(_, f)| may_name && f.live);
         let ready = live.filter_map(|(peer, f)| Some((*peer, f.ready.as_ref()?, f)));

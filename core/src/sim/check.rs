@@ -67,6 +67,7 @@ impl World {
             Event::Lost { samples } => self.check_lost(i, samples),
             Event::Entered => {
                 self.nodes[i].came_from = None;
+                self.nodes[i].heard.comes_in();
                 // Others may have committed a round with it, after which it should keep parts that it does not
                 // have.
                 self.nodes[i].has_entered = true;
@@ -185,6 +186,7 @@ impl World {
         self.stats.retried += u64::from(commit.record.attempt > 0);
         self.check_pace(i, &commit);
         self.check_gain(i, &commit);
+        self.check_revocations(i, &commit.record);
         self.nodes[i].commits += 1;
         self.nodes[i].has_entered = false;
         self.save(i, &commit);
@@ -272,7 +274,9 @@ impl World {
                 let spoilt = self.plan.faults.iter().any(|(k, _)| *k == Kind::Spoil);
                 (!ruined && !spoilt).then_some("saw nothing finite")
             }
-            Exit::Barred(_) => (!self.knows_liars(node, peer)).then_some("was not let in any more"),
+            Exit::Barred(_) => {
+                (!node.is_revoked && !self.knows_liars(node, peer)).then_some("was not let in any more")
+            }
             Exit::Lost | Exit::NoMember => {
                 let long_healed = self.healed_at.is_some_and(|at| self.now > at + GRACE_US);
                 let any = |n: &Node| n.is_member() && !n.is_guest;

@@ -176,6 +176,7 @@ impl World {
         node.life += 1;
         node.frozen = false;
         node.damage = None;
+        node.heard = Default::default();
         node.flipped = false;
         node.misled = false;
         node.stands = None;

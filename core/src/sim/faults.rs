@@ -7,7 +7,7 @@ use super::plan::MOST_PEERS;
 use super::world::{What, World, tell};
 
 /// How much slower a slow peer becomes.
-const SLOW: f64 = 10.0;
+pub(super) const SLOW: f64 = 10.0;
 /// How often the operator looks after peers that cannot help themselves.
 const OPERATOR_US: u64 = 5_000_000;
 
@@ -90,6 +90,7 @@ impl World {
                 tell!(self, "{} is asked to leave", self.nodes[i].name);
                 self.ask_to_leave(i);
             }),
+            Kind::Revoke => self.revoke(),
             // Two places are left for the operator.
             Kind::Join => (self.nodes.len() + 2 < MOST_PEERS)
                 .then(|| self.newcomer())
@@ -99,7 +100,7 @@ impl World {
     }
 
     /// A peer that may go: another member would be left, and one that can be dialled.
-    fn mortal(&mut self) -> Option<usize> {
+    pub(super) fn mortal(&mut self) -> Option<usize> {
         if self.deaths >= self.plan.deaths {
             return None;
         }
@@ -147,10 +148,14 @@ impl World {
     }
 
     fn cut_for_a_while(&mut self, pairs: Vec<(usize, usize)>) {
+        let until = self.now + self.while_us();
+        self.cut_until(pairs, until);
+    }
+
+    pub(super) fn cut_until(&mut self, pairs: Vec<(usize, usize)>, until: u64) {
         for (a, b) in &pairs {
             self.block(*a, *b);
         }
-        let until = self.now + self.while_us();
         self.schedule(until, What::EndCut { pairs });
     }
 

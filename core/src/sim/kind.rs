@@ -33,6 +33,8 @@ pub enum Kind {
     Leave,
     /// A peer joins.
     Join,
+    /// A ticket is taken back. Drawn apart from the others.
+    Revoke,
 }
 
 impl Kind {

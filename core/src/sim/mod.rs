@@ -16,6 +16,7 @@
 //! - `steps`: a model in steps, for split runs.
 //! - `splits`: worlds with such a model.
 //! - `spanning`, `kept`: conditions on split runs, and on runs whose members keep parts of the moments.
+//! - `revoking`, `heard`: tickets that are taken back, and who has heard of that.
 //! - `check`: conditions on all peers.
 //! - `lie`, `lying_keeper`, `lying_holder`, `league`, `liars`: peers that break the protocol in every way that a
 //!   message allows.
@@ -31,6 +32,7 @@ mod disk;
 mod driver;
 mod faults;
 pub mod fuzz;
+mod heard;
 mod honest;
 mod kept;
 mod kind;
@@ -45,6 +47,7 @@ mod net;
 mod node;
 mod plan;
 mod resign;
+mod revoking;
 mod rng;
 mod run;
 mod spanning;
@@ -57,7 +60,7 @@ mod twist;
 mod world;
 
 use crate::access::signature::Scheme;
-use crate::base::planted::Bug;
+use crate::base::planted::{self, Bug};
 use crate::run::config::Topology;
 pub use kind::Kind;
 pub use lie::Lie;
@@ -184,7 +187,9 @@ pub fn is_split(seed: u64, liars: bool) -> bool {
 ///
 /// A panic inside a peer is a failure like any other; the caller's panic hook still prints it.
 pub fn run(seed: u64, setup: Setup) -> Outcome {
+    planted::plant(setup.bug);
     let caught = std::panic::catch_unwind(|| world::World::new(seed, setup).run(seed));
+    planted::plant(None);
     caught.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text

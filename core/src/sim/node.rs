@@ -1,5 +1,6 @@
 //! One peer of a world, and its driver's state.
 
+use super::heard::Heard;
 use super::league::Liar;
 use super::plan::PeerPlan;
 use crate::access::signature::Key;
@@ -44,6 +45,10 @@ pub(super) struct Node {
     pub is_guest: bool,
     pub frozen: bool,
     pub leaving: bool,
+    /// The ticket that it came by was taken back.
+    pub is_revoked: bool,
+    /// The revocations that it has heard of.
+    pub heard: Heard,
     pub slow: f64,
     pub doom: Option<Doom>,
     pub spoil: Option<Spoil>,
@@ -110,6 +115,8 @@ impl Node {
             is_guest: plan.is_guest,
             frozen: false,
             leaving: false,
+            is_revoked: false,
+            heard: Heard::default(),
             slow: 1.0,
             doom: None,
             spoil: None,

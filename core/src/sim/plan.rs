@@ -29,6 +29,9 @@ const ASIDE: u64 = 0x6173_6964;
 /// Separates the draw of spans.
 const SPLITS: u64 = 0x7370_6c69;
 
+/// Separates the draw of tickets that are taken back.
+const REVOCATIONS: u64 = 0x7265_766f_6b65;
+
 /// Separates the draw of contributors.
 const GUESTS: u64 = 0x6775_6573_7473;
 
@@ -154,6 +157,10 @@ impl Plan {
             plan.manifest.codec = Codec::Int4;
         }
         draw_aside(&mut Rng::new(mix(seed ^ ASIDE)), &mut plan);
+        let revokes = &mut Rng::new(mix(seed ^ REVOCATIONS));
+        if !plan.faults.is_empty() && revokes.chance(0.12) {
+            plan.faults.push((Kind::Revoke, revokes.octaves(0.5, 4.0)));
+        }
         // A peer that leaves needs others that keep its parts.
         let leave = |(kind, _): &(Kind, f64)| *kind == Kind::Leave;
         let few = !plan.faults.is_empty() && !plan.faults.iter().any(leave);

@@ -217,6 +217,7 @@ impl Twist<'_> {
                     },
                 },
             },
+            Message::Revoked(revocation) => **revocation = self.revocation(),
             Message::Seals { view, seals } => match self.rng.below(3) {
                 0 => self.view(view),
                 1 => seals.extend_from_within(..seals.len().min(64 - seals.len().min(64))),

@@ -165,6 +165,8 @@ pub struct World {
     pub(super) stays: Vec<Stay>,
     /// A peer gave up when nobody held a whole state.
     pub(super) was_lost: bool,
+    /// The member that has taken back more tickets than there is room for.
+    pub is_full_of_revocations: Option<PeerId>,
     pub(super) stats: Stats,
     pub(super) failure: Option<String>,
     pub(super) tracing: bool,
@@ -228,6 +230,7 @@ impl World {
             hopeless: false,
             stays: Vec::new(),
             was_lost: false,
+            is_full_of_revocations: None,
             stats: Stats::default(),
             failure: None,
             tracing: trace,

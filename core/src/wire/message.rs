@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 
 /// Version of the messages and all that is in them. The handshake refuses peers of another version by its first
 /// word. Change it with every field, and with every rule by which members derive who computes what.
-pub const VERSION: u16 = 19;
+pub const VERSION: u16 = 20;
 
 /// Most bytes of a frame's meta part. Fits a full view's headers with contacts.
 pub const META_LIMIT: usize = 1 << 20;
@@ -154,6 +154,8 @@ pub enum Message {
     },
     /// "This peer has contradicted itself."
     Convicted(Box<Conviction>),
+    /// "This ticket was revoked, and one of your members came by it."
+    Revoked(Box<Revocation>),
     /// "Send me these pieces of a committed round."
     Repair {
         /// The attempt that succeeded.
@@ -442,6 +444,7 @@ impl Message {
                 };
                 said_ok && admission.is_none_or(|a| a.chain.is_bounded())
             }
+            Self::Revoked(revocation) => revocation.chain.is_bounded(),
             Self::Seals { seals, .. } => seals.len() <= MAX_PEERS,
             Self::Want { have, .. } => have.is_sorted_by(|a, b| a < b),
             Self::Flush { suspects, .. } => are_bounded(suspects),

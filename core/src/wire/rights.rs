@@ -37,6 +37,7 @@ pub enum Kind {
     Headers,
     Seals,
     Convicted,
+    Revoked,
     Barred,
     NoPlace,
     Introduce,
@@ -50,7 +51,7 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 33] = [
+    pub const ALL: [Self; 34] = [
         Self::Piece,
         Self::Probe,
         Self::Alive,
@@ -75,6 +76,7 @@ impl Kind {
         Self::Headers,
         Self::Seals,
         Self::Convicted,
+        Self::Revoked,
         Self::Barred,
         Self::NoPlace,
         Self::Introduce,
@@ -98,6 +100,7 @@ impl Kind {
             Message::Headers { view, .. } => (Self::Headers, Some(*view)),
             Message::Seals { view, .. } => (Self::Seals, Some(*view)),
             Message::Convicted(_) => (Self::Convicted, None),
+            Message::Revoked(_) => (Self::Revoked, None),
             Message::Barred { .. } => (Self::Barred, None),
             Message::NoPlace => (Self::NoPlace, None),
             Message::Out { view } => (Self::Out, Some(*view)),
@@ -266,8 +269,9 @@ fn row(kind: Kind, when: When) -> [Roles; 3] {
         // it.
         (Seals,       Past)        => [KNOWN,   KNOWN,    KNOWN],
         (Seals,       _)           => [NOBODY,  NOBODY,   NOBODY],
-        // A conviction carries its own proof.
+        // These carry their own proof.
         (Convicted,   _)           => [ANYBODY, ANYBODY,  ANYBODY],
+        (Revoked,     _)           => [ANYBODY, ANYBODY,  ANYBODY],
         // A peer that may not have the pieces is told where this lineage stands.
         (Repair,      _)           => [ANYBODY, ANYBODY,  ANYBODY],
         (Out,         Far)         => [ANYBODY, NOBODY,   NOBODY],
@@ -280,7 +284,8 @@ fn row(kind: Kind, when: When) -> [Roles; 3] {
         (Follow,      _)           => [LINKED,  LINKED,   LINKED],
         (Following,   _)           => [SPONSOR, NOBODY,   NOBODY],
         (NotMember,   _)           => [ANYBODY, NOBODY,   NOBODY],
-        (Barred,      _)           => [SPONSOR, NOBODY,   NOBODY],
+        // A sponsor hears of an expired ticket from the members to which it has named the newcomer.
+        (Barred,      _)           => [SPONSOR, MEMBER,   NOBODY],
         (NoPlace,     _)           => [SPONSOR, NOBODY,   NOBODY],
         (Followed,    _)           => [NOBODY,  FOLLOWER, FOLLOWER],
         (Ready,       _)           => [NOBODY,  FOLLOWER, FOLLOWER],

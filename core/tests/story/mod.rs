@@ -40,6 +40,8 @@ pub struct Story {
     pub warm: BTreeMap<PeerId, u64>,
     /// The gradient of each sample, if it is not 0.25.
     pub gradient: BTreeMap<PeerId, f32>,
+    /// The loss of each share, if it is not 1.
+    pub losses: BTreeMap<PeerId, f32>,
     /// The optimum of all weights, if gradients are to lead there.
     pub optimum: Option<f32>,
     /// The moments of peers that take local steps.
@@ -133,6 +135,7 @@ impl Story {
             launch_us: BTreeMap::new(),
             warm: BTreeMap::new(),
             gradient: BTreeMap::new(),
+            losses: BTreeMap::new(),
             optimum: None,
             moments: BTreeMap::new(),
             asleep: BTreeMap::new(),
@@ -297,7 +300,7 @@ impl Story {
                         round,
                         gradient: buffer,
                         weight,
-                        loss: 1.0,
+                        loss: self.losses.get(&who).copied().unwrap_or(1.0),
                         compute: Duration::from_micros(paced.unwrap_or(slowest)),
                     };
                     let takes = paced.unwrap_or(self.compute_us[&who]);

@@ -15,7 +15,7 @@ use crate::participant::host::{self, Host};
 use crate::participant::limits::Pace;
 use crate::participant::permission::Permission;
 use crate::participant::requests::Requests;
-use crate::participant::right::revocations_in;
+use crate::participant::right::{keep_revocation, revocations_in};
 use crate::participant::run_setup::{Computes, RunSetup, Whole};
 use crate::participant::workers::{Engine, Limits, WorkerResult, Workers};
 use crate::store::checkpoint_writer::{CheckpointWriter, Destination, Written};
@@ -449,8 +449,8 @@ impl NativeHost<'_> {
         for (file, revocation) in revocations_in(&self.local.out) {
             let peer = driver.peer();
             if peer.head().tickets.knows(&revocation, peer.manifest().run_id()) {
-                // If the file stays, it is read once more.
-                let _ = std::fs::remove_file(file);
+                // If it cannot be moved, it is read once more.
+                let _ = keep_revocation(&self.local.out, &file);
             } else {
                 self.feed(Input::Revoke(Box::new(revocation)), driver);
             }

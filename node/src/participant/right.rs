@@ -17,8 +17,11 @@ const TICKET: &str = "ticket";
 /// The file with the secret half of the run's key in hexadecimal, if the run was founded here.
 const RUN_KEY: &str = "run_key";
 
-/// The folder of revocations that the peer has not passed on yet.
+/// The folder of revocations that the peer has not passed on yet, ...
 const REVOCATIONS: &str = "revocations";
+
+/// ... and in it those that the run knew once. They stay for good: the run may go on from a place before it knew.
+const KNOWN: &str = "known";
 
 /// Longest of these files that is read: none is longer.
 const LIMIT: usize = 4096;
@@ -119,7 +122,7 @@ fn text_of(path: &Path) -> Result<Option<String>, FileError> {
     }
 }
 
-/// Leaves a revocation for the peer of a folder. Returns the file, which the peer removes once the run knows of it.
+/// Leaves a revocation for the peer of a folder. Returns the file, which the peer moves once the run knows of it.
 pub(crate) fn leave_revocation(
     path: &Path,
     revocation: &Revocation,
@@ -134,10 +137,27 @@ pub(crate) fn leave_revocation(
     Ok(file)
 }
 
-/// The revocations that were left in a folder.
+/// The run knows of a revocation that lies in this file of a folder.
+pub(crate) fn keep_revocation(path: &Path, file: &Path) -> Result<(), FileError> {
+    let folder = path.join(REVOCATIONS).join(KNOWN);
+    match file.file_name() {
+        Some(name) if !file.starts_with(&folder) => {
+            open::make_folder(&folder).at(&folder)?;
+            std::fs::rename(file, folder.join(name)).at(file)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The revocations that were ever left in a folder.
 pub(crate) fn revocations_in(path: &Path) -> Vec<(PathBuf, Revocation)> {
-    let folder = path.join(REVOCATIONS);
-    let files = open::folder(&folder).and_then(|()| std::fs::read_dir(&folder));
+    let new = path.join(REVOCATIONS);
+    let known = new.join(KNOWN);
+    [new, known].iter().flat_map(|folder| read_revocations(folder)).collect()
+}
+
+fn read_revocations(folder: &Path) -> Vec<(PathBuf, Revocation)> {
+    let files = open::folder(folder).and_then(|()| std::fs::read_dir(folder));
     let read = |file: std::fs::DirEntry| {
         // A file that is still being written has a longer name.
         TicketId::from_hex(file.file_name().to_str()?)?;
@@ -145,4 +165,35 @@ pub(crate) fn revocations_in(path: &Path) -> Vec<(PathBuf, Revocation)> {
         Some((file.path(), postcard::from_bytes(&bytes).ok()?))
     };
     files.into_iter().flatten().flatten().filter_map(read).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use annulus_core::RunId;
+
+    #[test]
+    fn what_was_taken_back_stays_in_the_folder_once_the_run_knows() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let secret = Secret([7; 32]);
+        let root = Root {
+            run: RunId([9; 32]),
+            key: secret.key().peer(),
+        };
+        let all = Invitation::of_run(secret.key());
+        let ticket = Ticket::made_from(&all, root, Role::Member, None, None).expect("all rights");
+        let revocation = all.revoke(root, ticket.chain).expect("its own ticket");
+        let file = leave_revocation(folder.path(), &revocation, root).expect("a file");
+        assert_eq!(
+            revocations_in(folder.path()),
+            [(file.clone(), revocation.clone())]
+        );
+        for _ in 0..2 {
+            let (file, _) = revocations_in(folder.path()).remove(0);
+            keep_revocation(folder.path(), &file).expect("it is moved, or stays");
+        }
+        assert!(!file.exists(), "the command line waits for that");
+        let left: Vec<Revocation> = revocations_in(folder.path()).into_iter().map(|(_, r)| r).collect();
+        assert_eq!(left, [revocation]);
+    }
 }

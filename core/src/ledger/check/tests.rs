@@ -177,7 +177,8 @@ fn whoever_has_no_right_to_come_in_is_not_named() {
     head.tickets
         .spend(&once.admit(peer(9), root.run), peer(9), root.run);
     head.tickets
-        .revoke(&of_run.revoke(root, out.chain.clone()).unwrap(), root.run);
+        .revoked
+        .add(of_run.revoke(root, out.chain.clone()).unwrap(), root.run);
     let named = |head: &Head, by: usize, admission: Admission| {
         let mut record = record(head);
         record.headers[by].content.ready = vec![Newcomer {

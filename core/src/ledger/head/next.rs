@@ -18,6 +18,7 @@ impl Head {
         run: impl Fn() -> RunId,
     ) -> Vec<Member> {
         let mut next = Vec::new();
+        let loss_of_full = self.loss_of_full(record);
         for header in record.headers.iter().filter(|h| !h.leaving) {
             // A record that passed the check has members' headers only.
             let Some(place) = self.position(header.peer) else {
@@ -29,6 +30,10 @@ impl Head {
                     member.trials.after(record.round, header.weight)
                 }
                 _ => member.trials,
+            };
+            let trials = match loss_of_full.filter(|_| !member.is_full() && header.weight > 0) {
+                Some(loss) => trials.compared((header.weight, header.loss), loss),
+                None => trials,
             };
             next.push(Member {
                 speed: header.speed,
@@ -53,6 +58,15 @@ impl Head {
             }
         }
         next
+    }
+
+    /// Mean loss of the samples that full members have counted, if there are any.
+    fn loss_of_full(&self, record: &Record) -> Option<f64> {
+        let of_full = record.headers.iter().filter(|h| self.is_full(h.peer));
+        let (samples, loss) = of_full.fold((0.0, 0.0), |(samples, loss), header| {
+            (samples + f64::from(header.weight), loss + f64::from(header.loss))
+        });
+        (samples > 0.0 && self.members.iter().any(|m| !m.is_full())).then(|| loss / samples)
     }
 
     /// Whether there is a place for one more member that comes by a ticket for this role.

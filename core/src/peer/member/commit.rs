@@ -2,9 +2,11 @@
 
 use super::Member;
 use crate::access::signature::Signed;
+use crate::base::id::PeerId;
 use crate::base::planted::Bug;
 use crate::base::time::Time;
 use crate::ledger::check::RecordError;
+use crate::ledger::tickets::Barred;
 use crate::ledger::{Header, Record};
 use crate::numeric::feedback::compensate;
 use crate::peer::commit::CommittedRound;
@@ -16,6 +18,7 @@ use crate::peer::shared::Shared;
 use crate::run::config::{Manifest, TensorRule};
 use crate::state::apply::{Applying, Progress};
 use crate::state::plan;
+use crate::wire::Message;
 use std::sync::Arc;
 
 impl Member {
@@ -44,8 +47,7 @@ impl Member {
                 false => Next::Stay,
             };
         }
-        let checked = shared.check_said(&record);
-        if let Err(error) = checked.and_then(|()| record.check_expiry(shared.clock_s())) {
+        if let Err(error) = shared.check_said(&record) {
             if let RecordError::Header { peer, fault } = error
                 && fault.is_of_state()
             {
@@ -66,6 +68,23 @@ impl Member {
             true => self.commit(record, shared),
             false => Next::Stay,
         }
+    }
+
+    /// Whether a header names a newcomer whose ticket has expired by this member's clock. Nobody can tell which clock
+    /// is wrong. So its author hears of that, all try again, and it names others. This member has the author's values
+    /// with the header, or before it finishes its own chunk; so nobody can commit meanwhile without it.
+    pub(super) fn refuse_expired(&mut self, shared: &mut Shared) -> Option<Next> {
+        let over = self.agreement.told().is_some() || self.reduce.has_said_held();
+        let late: Vec<PeerId> = match over {
+            true => return None,
+            false => self.reduce.names_expired(shared.clock_s()).collect(),
+        };
+        for sponsor in late.iter().copied() {
+            let why = Barred::Expired;
+            shared.control(sponsor, Message::Barred { why });
+        }
+        let verdict = (!late.is_empty()).then(|| self.agreement.stop(&self.view, shared))?;
+        Some(self.conclude(verdict, shared))
     }
 
     /// This attempt's record, of these headers.

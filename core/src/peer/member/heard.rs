@@ -7,7 +7,7 @@ use crate::ledger::Record;
 use crate::ledger::conviction::Conviction;
 use crate::peer::agreement::{Verdict, ask_for_commit};
 use crate::peer::late::{self, Here};
-use crate::peer::meeting::{Shown, Side, Stands, compare};
+use crate::peer::meeting::{Shown, Side, Stands, meet};
 use crate::peer::next::{Next, Outcast};
 use crate::peer::reason::{OutcastReason, Reason};
 use crate::peer::shared::{Shared, Stage};
@@ -143,7 +143,7 @@ impl Member {
             until: shared.lineage.standing().round,
             lead: 0,
         };
-        match compare(&side, from, shown, shared) {
+        match meet(&side, from, shown, shared) {
             Stands::Theirs(via) => Next::Outcast(Outcast::new(OutcastReason::OtherLineage, Some(via))),
             Stands::Forged => {
                 shared.outlaw(from, None);
@@ -180,7 +180,7 @@ impl Member {
             return Next::Stay;
         }
         let stuck = self.is_null && standing == mine;
-        match compare(&side, from, shown, shared) {
+        match meet(&side, from, shown, shared) {
             Stands::Theirs(via) => {
                 return Next::Outcast(Outcast::new(OutcastReason::OtherLineage, Some(via)));
             }

@@ -6,7 +6,7 @@ use crate::base::id::{PeerId, Round};
 use crate::base::planted::Bug;
 use crate::ledger::tickets::Barred;
 use crate::peer::interface::{Event, Exit};
-use crate::peer::meeting::{Shown, Side, Stands, compare};
+use crate::peer::meeting::{Shown, Side, Stands, meet};
 use crate::peer::next::Next;
 use crate::peer::shared::{MAX_REMEMBERED, Shared, Stage};
 use crate::peer::sponsor::Sponsor;
@@ -174,7 +174,7 @@ impl Newcomer {
             until: Round::MAX,
             lead: 2 * shared.head().pace.round_samples(&shared.manifest),
         };
-        match compare(&side, from, &shown, shared) {
+        match meet(&side, from, &shown, shared) {
             Stands::Ours if !here.contains(&from) => self.acquaint(from, shared),
             Stands::Ours => {}
             Stands::Theirs(via) => self.follow_elsewhere(via, shared),

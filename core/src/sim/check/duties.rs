@@ -1,5 +1,6 @@
 //! What an input obliges a peer to do at once.
 
+use super::super::revoking::is_of_revoked;
 use super::super::world::World;
 use crate::base::id::PeerId;
 use crate::peer::agreement::is_cut_off;
@@ -19,7 +20,7 @@ pub(in crate::sim) enum Duty {
     Answer(PeerId),
     /// It has seen a lie in this attempt, so it suspects the liar.
     Blame(ViewKey, PeerId),
-    /// It is shown a lineage whose members have not signed for it, so it stays in its own.
+    /// It is shown a lineage whose members have not signed for it, or may not come in, so it stays in its own.
     Doubt(PeerId),
 }
 
@@ -29,6 +30,9 @@ impl Duty {
             return Self::None;
         };
         match (&peer.phase, message) {
+            (Phase::Member(_), Message::Status { .. }) if is_of_revoked(peer, *from, message) => {
+                Self::Doubt(*from)
+            }
             // A member that can commit what it has stopped may do so by itself.
             (Phase::Member(w), Message::Decision { view, .. } | Message::Committed { view, .. })
                 if *view == w.view.key && w.agreement.suspects(*from) && !w.reduce.has_said_held() =>

@@ -40,6 +40,38 @@ pub(super) fn check_record(head: &Head, record: &Record, manifest: &Manifest) ->
     Ok(())
 }
 
+/// Checks that guests compute at most half of what is handed out after a head, each at most as much as some full
+/// member, and that full members alone have ended the run.
+pub(super) fn check_guests(
+    before: &Head,
+    record: &Record,
+    after: &Head,
+    manifest: &Manifest,
+) -> Result<(), String> {
+    let guests: Vec<usize> = (0..after.members.len())
+        .filter(|place| !after.members[*place].is_full())
+        .collect();
+    let shares = match after.ahead.is_empty() {
+        true => after.allot(manifest),
+        false => after.allot_ahead(manifest),
+    };
+    let of = |is_guest: bool| {
+        let places = (0..after.members.len()).filter(|place| guests.contains(place) == is_guest);
+        places.map(|place| shares.len(place)).collect::<Vec<u64>>()
+    };
+    let (theirs, others) = (of(true), of(false));
+    if theirs.iter().max() > others.iter().max().or(Some(&0))
+        || theirs.iter().sum::<u64>() > others.iter().sum()
+    {
+        return Err(format!("guests get {theirs:?}, and full members {others:?}"));
+    }
+    let mut of_guests = record.headers.iter().filter(|h| !before.is_full(h.peer));
+    if after.finished(manifest) && !before.finished(manifest) && of_guests.any(|h| h.weight > 0) {
+        return Err("samples of guests end the run".into());
+    }
+    Ok(())
+}
+
 /// Counts a record's samples one by one.
 pub(super) fn count(point: &Point, record: &Record, manifest: &Manifest) -> Result<Vec<Sample>, String> {
     let mut samples = point.samples.clone();

@@ -1,7 +1,7 @@
 //! Sends every cell of the table to a real peer.
 
 use super::*;
-use crate::access::invitation::Admission;
+use crate::access::invitation::{Admission, Revocation};
 use crate::access::signature::{Attempt, Key, Signed};
 use crate::base::id::{Contact, Digest, PeerId};
 use crate::base::time::Time;
@@ -184,6 +184,14 @@ fn said(kind: Kind, view: ViewKey) -> Message {
             Attempt { chain: digest, view },
             [MEMBER, MEMBER].map(|peer| signed(header(peer))),
         ))),
+        Kind::Revoked => {
+            let ticket = Admission::stand_in(STRANGER, manifest().root()).chain;
+            Message::Revoked(Box::new(Revocation::by(
+                &Key::stand_in(STRANGER),
+                ticket,
+                manifest().run_id(),
+            )))
+        }
         Kind::Committed => Message::Committed {
             view,
             record: crate::ledger::Record {

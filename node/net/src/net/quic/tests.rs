@@ -769,7 +769,7 @@ async fn who_may_not_come_in_is_told_at_the_door() {
     };
     let mut head = Head::genesis(&manifest, Member::new(&settings(&late), None));
     let revocation = all.revoke(root(), out.chain.clone()).unwrap();
-    head.tickets.revoke(&revocation, RUN);
+    head.tickets.revoked.add(revocation, RUN);
     let first = settings(&once);
     head.tickets.spend(&first.admission, first.me, RUN);
     host.judge_by(Gate::at(&head));
