@@ -112,6 +112,7 @@ fn with_window(browser: &Path, page: &Path, window: usize, to_send: usize, to_ta
         Some(page.to_path_buf()),
         about,
         None,
+        link.known(),
     );
     let ticket = Ticket {
         addrs: vec![at],

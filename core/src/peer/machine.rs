@@ -227,7 +227,8 @@ impl Peer {
         }
         let wrapped = matches!(message, Message::Relay { .. });
         let (author, message) = self.unwrap(from, message)?;
-        (!wrapped || self.may_say(author, author == from, &message)).then_some((author, message))
+        let may = !wrapped || self.may_say(author, author == from, &message);
+        (may && self.may_check(author, &message)).then_some((author, message))
     }
 
     /// Whether a peer has the right to send this now, over a link of its own or not.

@@ -22,6 +22,7 @@ use crate::peer::interface::{Event, Lane, Output};
 use crate::peer::keeping::{self, Keeping};
 use crate::peer::speed::Speed;
 use crate::reach::allowance::Allowance;
+use crate::reach::checks::{Budget, Checks};
 use crate::reach::detector::Detector;
 use crate::reach::links::Links;
 use crate::reach::probation::Probation;
@@ -104,6 +105,8 @@ pub(crate) struct Shared {
     /// When each peer outside of the view was last told the standing.
     told: BTreeMap<PeerId, (Time, Standing)>,
     pub allowance: Allowance,
+    /// Signature checks for peers that are no members.
+    pub checks: Checks,
     /// When the state was last compared with its digest because a newcomer could not use it.
     pub examined_at: Option<Time>,
     /// Messages dropped because their sender had no right to send them.
@@ -127,6 +130,7 @@ impl Shared {
             root,
             early: EarlyPieces::new(vector),
             allowance: Allowance::new(&manifest),
+            checks: Checks::default(),
             outlaws: Outlaws::default(),
             differing: BTreeMap::new(),
             revocations: Revocations::default(),
@@ -193,6 +197,15 @@ impl Shared {
         may
     }
 
+    /// Whether to check this many signatures for a peer that is no member. If not for long, its link is cut.
+    pub fn may_check(&mut self, peer: PeerId, checks: usize) -> bool {
+        let budget = self.checks.take(peer, checks, self.now);
+        if budget == Budget::Overdrawn {
+            self.hang_up(peer);
+        }
+        budget == Budget::Granted
+    }
+
     pub fn tell(&mut self, event: Event) {
         self.out.push_back(Output::Event(event));
     }
@@ -256,7 +269,7 @@ impl Shared {
 
     /// Bytes that it holds on behalf of others.
     pub fn bytes(&self) -> usize {
-        let peers = self.ended.len() + self.told.len() + self.allowance.len();
+        let peers = self.ended.len() + self.told.len() + self.allowance.len() + self.checks.len();
         let last = self.lineage.last.as_ref().map_or(0, |last| last.sums.bytes());
         self.early.bytes()
             + self.links.bytes()

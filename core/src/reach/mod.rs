@@ -1,6 +1,7 @@
 //! Which peers can be reached, by which way, and how fast they answer.
 
 pub(crate) mod allowance;
+pub(crate) mod checks;
 pub mod detector;
 pub(crate) mod laggard;
 pub(crate) mod links;

@@ -40,6 +40,7 @@ pub const PAYLOAD_LIMIT: usize = 8 << 20;
 // | followers | 64 | `sponsor.rs` |
 // | newcomers in a header | 8 | `admission.rs` |
 // | data on request, for each peer within the time of an answer | four states and vectors, and 1 MiB | `allowance.rs` |
+// | signature checks for others than members, all together | 1,024 per second | `checks.rs` |
 // | known peers' contacts | 128 | `links.rs` |
 // | other memory of peers | 256 | `shared.rs`, `conviction.rs` |
 // | numbers of relayed frames | 32,768 for each of 128 authors | `relayed.rs` |

@@ -165,6 +165,11 @@ impl<L: Link> Driver<L> {
 
     fn carry_out(&mut self) {
         self.trace.enter(self.peer.view());
+        // First, since a link treats members differently.
+        let head = self.peer.head();
+        if self.judged.replace(head.chain) != Some(head.chain) {
+            self.link.judge_by(Gate::at(head));
+        }
         let mut entered = false;
         while let Some(output) = self.peer.poll() {
             self.trace.output(&output);
@@ -194,10 +199,6 @@ impl<L: Link> Driver<L> {
                 Output::Event(event) => self.todo.push_back(Todo::Event(event)),
                 Output::Exit(exit) => self.todo.push_back(Todo::Exit(exit)),
             }
-        }
-        let head = self.peer.head();
-        if self.judged.replace(head.chain) != Some(head.chain) {
-            self.link.judge_by(Gate::at(head));
         }
         let parts = self.peer.state().kept.set().len();
         // The peer has dropped parts, or is done with the rounds that it followed as a newcomer: much memory that it

@@ -7,7 +7,6 @@ use crate::net::addresses::everywhere;
 use crate::net::config::QuicConfig;
 use crate::net::hello::addresses;
 use crate::net::identity::Identity;
-use crate::net::link::bulk_queue;
 use crate::net::nearby::door::{Door, News};
 use crate::net::quic::QuicLink;
 use crate::options::{Local, Page};
@@ -67,7 +66,8 @@ pub(crate) async fn listen(
         // For the next peer on this machine that needs the data. If this fails, it is fetched or named again.
         let _ = Place::new(folder, manifest.data).note(path);
     }
-    let config = QuicConfig::new(manifest.root(), right.invitation(), manifest.encode().into());
+    let config = QuicConfig::new(manifest.root(), right.invitation(), manifest.encode().into())
+        .sized_for(manifest.state_bytes(), manifest.layout.len);
     let served = match (&setup.files, manifest.data_source) {
         (Some(_), _) if local.keep_data => ServedData::Kept,
         (Some(stock), DataSource::Given { files }) => ServedData::Files(stock.clone(), files),
@@ -82,7 +82,6 @@ pub(crate) async fn listen(
     let config = QuicConfig {
         door: door.as_ref().map(|(door, _)| door.clone()),
         served: served.clone(),
-        bulk_queue_bytes: bulk_queue(manifest.layout.len),
         small_packets: memory::is_tight(local.memory),
         line: local.line.as_deref().map(str::parse).transpose()?,
         ..config
@@ -232,7 +231,8 @@ impl Home {
                 };
                 let hosts = Hosts::new(page.hosts.iter().chain(&local.advertise));
                 let switch = Switch::new(&permission::file(&local.out));
-                Some(Site::start(listener, tls, hosts, dir, about, Some(switch)))
+                let known = self.link.known();
+                Some(Site::start(listener, tls, hosts, dir, about, Some(switch), known))
             }
             _ => None,
         };

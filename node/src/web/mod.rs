@@ -4,7 +4,8 @@
 //! serves `http://localhost`, which browsers trust as it is, and `https://` for other machines, without which browsers
 //! give a page neither a GPU nor WebTransport.
 //!
-//! **Bounds.** At most [`CONNECTIONS`] are open at once, [`CONNECTIONS_PER_ADDRESS`] of them from one address. A request's head has
+//! **Bounds.** At most [`CONNECTIONS`] are open at once, [`CONNECTIONS_PER_ADDRESS`] of them from one address. [`KEPT`] are for
+//! this machine and for addresses of peers. A request's head has
 //! [`HEAD_BYTES`] at most and arrives within [`HEAD_TIME`]. A reader slower than [`HURRY`] is cut off. A connection lives for at
 //! most [`LIFE`], which is enough for a slow download.
 //!
@@ -25,7 +26,7 @@ pub use page::usual_folder;
 
 use crate::data::provision::TAB_LIMIT;
 use crate::net::certificates::Certificates;
-use crate::net::slots::Slots;
+use crate::net::slots::{Known, Limits, Slots};
 use crate::view::RunView;
 use annulus_net::files::read_named;
 use axum::{
@@ -76,6 +77,19 @@ pub const CONNECTIONS: usize = 128;
 
 /// Of those from one address: many tabs may share one, but nobody takes all.
 pub const CONNECTIONS_PER_ADDRESS: usize = 64;
+
+/// Of those, how many are kept for this machine's user and for the addresses of peers, whatever strangers do.
+pub const KEPT: usize = CONNECTIONS / 4;
+
+/// The limits of a server.
+fn limits() -> Limits {
+    Limits {
+        all: CONNECTIONS,
+        each: CONNECTIONS_PER_ADDRESS,
+        kept: KEPT,
+        displace: false,
+    }
+}
 
 /// Longest head of a request.
 pub const HEAD_BYTES: usize = 16 << 10;
@@ -234,8 +248,8 @@ struct Shared {
 }
 
 impl Site {
-    /// Begins to serve the files of a folder, and what pauses this peer, if anything does. Must be called within a tokio
-    /// runtime.
+    /// Begins to serve the files of a folder, and what pauses this peer, if anything does. Some connections are kept for
+    /// `known` addresses. Must be called within a tokio runtime.
     pub fn start(
         listener: TcpListener,
         tls: Tls,
@@ -243,8 +257,10 @@ impl Site {
         dir: Option<PathBuf>,
         about: About,
         switch: Option<Switch>,
+        known: Arc<Known>,
     ) -> Self {
-        Self::start_hurried(listener, tls, hosts, dir, (about, switch), HURRY)
+        let slots = Slots::new(limits(), known);
+        Self::start_hurried(listener, tls, hosts, dir, (about, switch), (HURRY, slots))
     }
 
     fn start_hurried(
@@ -253,7 +269,7 @@ impl Site {
         hosts: Hosts,
         dir: Option<PathBuf>,
         (about, switch): (About, Option<Switch>),
-        hurry: Hurry,
+        (hurry, slots): (Hurry, Arc<Slots>),
     ) -> Self {
         let view = Arc::new(Mutex::new(RunView::default()));
         let shared = Shared {
@@ -280,7 +296,7 @@ impl Site {
             over_tls: if tls.proves_name { router } else { checked.clone() },
             plain: checked,
         };
-        let accepting = tokio::spawn(accept(listener, server));
+        let accepting = tokio::spawn(accept(listener, slots, server));
         Self { view, accepting }
     }
 
@@ -322,8 +338,7 @@ struct Server {
     over_tls: Router,
 }
 
-async fn accept(listener: TcpListener, server: Server) {
-    let slots = Slots::new(CONNECTIONS, CONNECTIONS_PER_ADDRESS, 0);
+async fn accept(listener: TcpListener, slots: Arc<Slots>, server: Server) {
     loop {
         let Ok((stream, from)) = listener.accept().await else {
             // Out of file descriptors, most likely: some will be free in a while.

@@ -4,7 +4,7 @@
 
 use super::hurried::Hurried;
 use super::pause::Ends;
-use super::{CONNECTIONS, CONNECTIONS_PER_ADDRESS, HURRY, LIFE, fresh, speak};
+use super::{HURRY, LIFE, fresh, limits, speak};
 use crate::net::slots::Slots;
 use crate::task::Predict;
 use axum::{
@@ -47,7 +47,7 @@ pub async fn serve(listener: TcpListener, model: Box<dyn Predict>) -> io::Result
         .route("/v1/predict", post(predict))
         .layer(DefaultBodyLimit::max(BODY))
         .with_state(Arc::new(Served { model, cores }));
-    let slots = Slots::new(CONNECTIONS, CONNECTIONS_PER_ADDRESS, 0);
+    let slots = Slots::new(limits(), Arc::default());
     loop {
         let Ok((stream, from)) = listener.accept().await else {
             // Out of file descriptors, most likely: some will be free in a while.

@@ -33,8 +33,9 @@ fn start_in(dir: Option<PathBuf>, hurry: Hurry, about: About) -> (Site, SocketAd
     let tls = tls_self_signed(about.certificates.clone());
     let names = ["host.example".to_owned()];
     let hosts = Hosts::new(names.iter());
+    let slots = Slots::new(limits(), Arc::default());
     (
-        Site::start_hurried(listener, tls, hosts, dir, (about, None), hurry),
+        Site::start_hurried(listener, tls, hosts, dir, (about, None), (hurry, slots)),
         address,
     )
 }
@@ -298,7 +299,15 @@ async fn who_sits_at_this_machine_may_pause_the_peer_from_its_page() {
     let about = about();
     let tls = tls_self_signed(about.certificates.clone());
     let hosts = Hosts::new([].iter());
-    let _site = Site::start(listener, tls, hosts, None, about, Some(switch.clone()));
+    let _site = Site::start(
+        listener,
+        tls,
+        hosts,
+        None,
+        about,
+        Some(switch.clone()),
+        Arc::default(),
+    );
     let ask = async |method: &str, path: &str, more: &str| {
         let head = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\n{more}connection: close\r\n\r\n");
         let answer = plain(address, head.as_bytes()).await;
@@ -338,4 +347,30 @@ async fn who_sits_at_this_machine_may_pause_the_peer_from_its_page() {
     assert!(!switch.is_pressed());
     let passed_on = format!("{own}x-forwarded-for: 203.0.113.9\r\n");
     assert_eq!(ask("POST", "/pause", &passed_on).await.0, 403);
+}
+
+/// Where this runs, all of 127.0.0.0/8 is this machine. The page cannot tell the other addresses from those of strangers.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn strangers_cannot_take_the_page_from_the_owner() {
+    let about = about();
+    let listener = bind(SocketAddr::from(([0; 4], 0))).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let tls = tls_self_signed(about.certificates.clone());
+    let none: [String; 0] = [];
+    let hosts = Hosts::new(none.iter());
+    let _site = Site::start(listener, tls, hosts, None, about, None, Arc::default());
+    let page = SocketAddr::from(([127, 0, 0, 1], port));
+    let mut idle = Vec::new();
+    for from in [[127, 0, 0, 2], [127, 0, 0, 3]] {
+        for _ in 0..70 {
+            let socket = tokio::net::TcpSocket::new_v4().unwrap();
+            socket.bind(SocketAddr::from((from, 0))).unwrap();
+            idle.push(socket.connect(page).await.unwrap());
+        }
+    }
+    for _ in 0..25 {
+        let answer = plain(page, &request("/status")).await;
+        assert_eq!(body(&answer).0, 200);
+    }
 }

@@ -1,14 +1,14 @@
-//! Relayed frames: which ones a peer passes on, and which ones it reads.
+//! Relayed frames: which ones a peer passes on, and which ones it reads. And signatures: which ones it checks.
 
 use super::Peer;
+use crate::access::invitation::Admission;
 use crate::base::id::PeerId;
 use crate::peer::shared::Shared;
 use crate::wire::rights::{Kind, Roles};
 use crate::wire::{Envelope, Message};
 
-/// The cost of checking a signature, in bytes of a relay's allowance. Four states of the smallest model then allow
-/// a thousand checks within the time of an answer: a tenth of a second.
-const CHECK_BYTES: usize = 1024;
+/// Bytes of a relayed frame that are hashed in the time of a signature check.
+const HASHED: usize = 64 << 10;
 
 impl Peer {
     /// Passes a relayed frame on, or opens it if it is for this peer.
@@ -44,20 +44,40 @@ impl Peer {
         None
     }
 
-    /// Whether to open a relayed frame for this peer: the relay must be known, or else the author. In the latter
-    /// case within limits, since each costs a signature check. This matters if members reach each other only
-    /// through a peer that they have excluded: without it, no round would ever end.
+    /// Whether to open a relayed frame for this peer: the relay must be known, or else the author. A relay that is not
+    /// known is heard within limits, since each frame costs a signature check. This matters if members reach each other
+    /// only through a peer that they have excluded: without it, no round would ever end.
     fn takes(&mut self, relay: PeerId, envelope: &Envelope, len: usize) -> bool {
         let author = envelope.from;
-        let is_bearer = relay == author || self.roles(relay, true).meets(Roles::BEARER);
+        let is_bearer = self.roles(relay, true).meets(Roles::BEARER);
         let concerns = || self.roles(author, false).meets(Roles::BEARER.or(Roles::FOLLOWER));
-        if is_bearer || !concerns() {
+        if is_bearer || !(relay == author || concerns()) {
             return is_bearer;
         }
-        let shared = &mut self.shared;
-        let answer = shared.detector.answer();
-        shared
-            .allowance
-            .take(relay, len.max(CHECK_BYTES), shared.now, answer)
+        self.shared.may_check(relay, 1 + len / HASHED)
+    }
+
+    /// Whether to check the signatures in a message. Those of members and sponsors always, others within limits.
+    pub(super) fn may_check(&mut self, author: PeerId, message: &Message) -> bool {
+        let checks = signatures(message);
+        let may = checks == 0
+            || self.roles(author, false).meets(Roles::BEARER)
+            || self.shared.may_check(author, checks);
+        if !may {
+            self.shared.refused.count(Kind::of(message).0);
+        }
+        may
+    }
+}
+
+/// The signatures that a peer may have to check in a message of one that is no member.
+fn signatures(message: &Message) -> usize {
+    let of = |admission: &Admission| admission.chain.0.len() + 1;
+    match message {
+        Message::Follow { admission, .. } => of(admission),
+        Message::Convicted(proof) => 2 + proof.admission.as_deref().map_or(0, of),
+        Message::Status { claim, .. } => claim.as_ref().map_or(0, |claim| claim.record.headers.len()),
+        Message::Ready { ready: Some(_) } => 1,
+        _ => 0,
     }
 }

@@ -1,6 +1,7 @@
 //! Sends the run's data to peers that lack it, without disturbing the exchange.
 //!
-//! **Bounds.** At most [`TRANSFERS`] run at once. Each holds one block of [`BLOCK`] and at most [`SEND_WINDOW`] that
+//! **Bounds.** At most [`TRANSFERS`] run at once. A newcomer gets one with its first question, which must come within
+//! [`FIRST_ASK`]; while others ask, the newcomers by one ticket have a quarter of them. Each holds one block of [`BLOCK`] and at most [`SEND_WINDOW`] that
 //! QUIC has not yet sent. Together they send at most [`FASTEST`]. While this peer's links send, the limit is lower: it
 //! grows only while packets on the links take hardly longer than at best, so that nothing waits in queues, and
 //! otherwise falls to an eighth of what the links send. So the exchange on a slow line hardly notices a transfer, and
@@ -15,13 +16,14 @@ use crate::net::connection::{LEFT, close};
 use crate::net::handshake::{Caller, read_message, refuse};
 use crate::net::hello::encode;
 use crate::net::link::Refusal;
+use crate::net::quota::{Share, Shares};
 use crate::open;
 use annulus_core::Digest;
 use quinn::Connection;
 use std::io::{Read, Seek, SeekFrom};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout};
 use web_transport_quinn::Session;
@@ -78,6 +80,9 @@ const STALE: Duration = Duration::from_secs(1);
 /// How much oversleeping a burst may make up for, since clocks wake late.
 const SLACK: Duration = Duration::from_millis(8);
 
+/// How long a newcomer may take to ask for the first file, and how long it then waits for a transfer.
+const FIRST_ASK: Duration = Duration::from_secs(5);
+
 /// How long a newcomer may take for a block, or to ask for the next file.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -130,16 +135,16 @@ impl ServedData {
 
 /// State that all transfers of a peer share.
 pub(crate) struct Counter {
-    slots: Semaphore,
-    guests: Semaphore,
+    transfers: Arc<Shares>,
+    guests: Arc<Shares>,
     pace: Mutex<Pace>,
 }
 
 impl Counter {
     pub(crate) fn new() -> Self {
         Self {
-            slots: Semaphore::new(TRANSFERS),
-            guests: Semaphore::new(GUESTS),
+            transfers: Shares::new(TRANSFERS),
+            guests: Shares::new(GUESTS),
             pace: Mutex::new(Pace::new(Instant::now())),
         }
     }
@@ -153,19 +158,21 @@ impl Counter {
         others: Vec<Source>,
         ring: impl Fn() -> LinkTraffic,
     ) {
-        let Ok(_guest) = self.guests.try_acquire() else {
+        let Some(guest) = self.guests.take(&caller.tickets) else {
             return refuse(session, Refusal::TooManyPeers);
         };
-        let slot = self.slots.try_acquire();
         let (answer, checked) = match served.answer() {
-            (Answer::Files(_), _) if slot.is_err() => (Answer::Busy, None),
+            (Answer::Files(_), _) if !self.transfers.has_room(&caller.tickets) => (Answer::Busy, None),
             answer => answer,
         };
         let words = encode(&Offer { answer, others });
         let said = timeout(PATIENCE, caller.send.write_all(&words)).await;
         if let (Ok(Ok(())), Some(checked)) = (said, checked) {
-            // An error need not be reported here: the newcomer knows what it lacks.
-            let _ = self.answer_all(session, &mut caller, checked, &ring).await;
+            tokio::select! {
+                // An error need not be reported here: the newcomer knows what it lacks.
+                _ = self.answer_first(session, &mut caller, checked, &ring) => {}
+                () = guest.displaced() => return refuse(session, Refusal::TooManyPeers),
+            }
         } else {
             // The newcomer leaves when it has read the offer.
             let _ = timeout(FAREWELL, session.closed()).await;
@@ -173,22 +180,44 @@ impl Counter {
         close(session, LEFT, "");
     }
 
-    /// Serves until the newcomer has everything. `None` if the newcomer or the disk fails.
-    async fn answer_all(
+    /// Gives the newcomer a transfer once it has asked, and serves it to the end. `None` if it gets none, or fails.
+    async fn answer_first(
         &self,
         session: &Connection,
         caller: &mut Caller,
         checked: &Checked,
         ring: &impl Fn() -> LinkTraffic,
     ) -> Option<()> {
+        let ask = hear(caller, FIRST_ASK).await?;
+        let transfer = timeout(FIRST_ASK, self.transfers.wait(&caller.tickets))
+            .await
+            .ok()?;
+        let to = To {
+            session,
+            caller,
+            transfer: &transfer,
+        };
+        tokio::select! {
+            done = self.answer_all(to, ask, checked, ring) => done,
+            () = transfer.displaced() => None,
+        }
+    }
+
+    /// Serves until the newcomer has everything. `None` if the newcomer or the disk fails.
+    async fn answer_all(
+        &self,
+        mut to: To<'_>,
+        mut ask: Ask,
+        checked: &Checked,
+        ring: &impl Fn() -> LinkTraffic,
+    ) -> Option<()> {
         loop {
-            let ask = timeout(PATIENCE, read_message::<Ask>(&mut caller.recv, MAX_ASK)).await;
-            let Ask { file, from } = ask.ok()?.ok()?;
+            let Ask { file, from } = ask;
             let path = checked.paths.get(file as usize)?.clone();
             let blocks = checked.blocks.get(file as usize)?;
             let mut left = blocks.size().checked_sub(from)?;
             for nodes in blocks.nodes().chunks(BLOCK) {
-                self.send(session, caller, nodes.to_vec(), ring).await?;
+                self.send(&mut to, nodes.to_vec(), ring).await?;
             }
             let open = spawn_blocking(move || {
                 let mut file = open::named(&path)?;
@@ -207,27 +236,40 @@ impl Counter {
                 let block = block.await.ok()?.ok()?;
                 // If the file has become shorter, the other end notices that bytes are missing.
                 let len = u64::try_from(block.len()).ok().filter(|len| *len > 0)?;
-                self.send(session, caller, block, ring).await?;
+                self.send(&mut to, block, ring).await?;
                 left -= len;
             }
+            ask = hear(to.caller, PATIENCE).await?;
         }
     }
 
     /// Hands a block to QUIC when it is its turn. `None` if the newcomer does not take it.
-    async fn send(
-        &self,
-        session: &Connection,
-        caller: &mut Caller,
-        block: Vec<u8>,
-        ring: &impl Fn() -> LinkTraffic,
-    ) -> Option<()> {
-        self.pace.lock().await.wait(block.len() as u64, ring).await;
+    async fn send(&self, to: &mut To<'_>, block: Vec<u8>, ring: &impl Fn() -> LinkTraffic) -> Option<()> {
+        let bytes = block.len() as u64;
+        self.pace.lock().await.wait(bytes, ring).await;
         // QUIC sends what it holds whatever the ring does then, so it may hold at most two round trips.
-        let held = 2 * session.stats().path.cwnd;
-        session.set_send_window(held.clamp(SMALL_WINDOW, SEND_WINDOW));
-        let writing = caller.send.write_chunk(block.into());
-        timeout(PATIENCE, writing).await.ok()?.ok()
+        let held = 2 * to.session.stats().path.cwnd;
+        to.session.set_send_window(held.clamp(SMALL_WINDOW, SEND_WINDOW));
+        let writing = to.caller.send.write_chunk(block.into());
+        timeout(PATIENCE, writing).await.ok()?.ok()?;
+        to.transfer.progress(bytes);
+        Some(())
     }
+}
+
+/// The newcomer that a transfer goes to.
+struct To<'a> {
+    session: &'a Connection,
+    caller: &'a mut Caller,
+    transfer: &'a Share,
+}
+
+/// The next question, if it comes within this time.
+async fn hear(caller: &mut Caller, within: Duration) -> Option<Ask> {
+    timeout(within, read_message::<Ask>(&mut caller.recv, MAX_ASK))
+        .await
+        .ok()?
+        .ok()
 }
 
 /// The activity of the links.

@@ -3,7 +3,7 @@
 use super::congestion::{Congestion, LOCAL_TAB_WINDOW};
 
 use super::line::Line;
-use super::link::bulk_queue;
+use super::link::{bulk_queue, guest_queue, guests_queue};
 use super::nearby::door::Door;
 use super::transport;
 use crate::data::serve::ServedData;
@@ -19,8 +19,8 @@ pub const MAX_HANDSHAKES: usize = 64;
 /// Most of those from one address, which several peers may share.
 pub const HANDSHAKES_PER_ADDRESS: usize = 16;
 
-/// How many of all are reserved for addresses at which a peer of the run is or was, so that strangers cannot keep peers
-/// out.
+/// How many of all are reserved for addresses at which a peer of the run is or was, and for this machine, so that strangers
+/// cannot keep peers out.
 pub const HANDSHAKES_OF_KNOWN: usize = 16;
 
 /// How long such a connection may take. Longer than a dial, since it may have to wait for one.
@@ -47,6 +47,11 @@ pub struct QuicConfig {
     /// Most bytes queued for one peer on the bulk lane: [`bulk_queue`](crate::net::link::bulk_queue) of the model's
     /// size. The protocol paces itself by its rounds, so it should never find the queue full.
     pub bulk_queue_bytes: usize,
+    /// Most bytes queued on the bulk lane for one peer that is no member:
+    /// [`guest_queue`](crate::net::link::guest_queue) of the model's size.
+    pub guest_queue_bytes: usize,
+    /// Most bytes queued for all peers together that are no members.
+    pub guests_queue_bytes: usize,
     /// Most received bytes that the owner has not yet taken, per lane; at least one longest frame.
     pub inbox_bytes: usize,
     /// A link is down after this much silence. Keep-alives are sent after three tenths of it.
@@ -77,6 +82,8 @@ impl QuicConfig {
             served: ServedData::default(),
             max_peers: 64,
             bulk_queue_bytes: bulk_queue(0),
+            guest_queue_bytes: guest_queue(0, 0),
+            guests_queue_bytes: guests_queue(0, 0),
             inbox_bytes: 64 << 20,
             idle: Duration::from_secs(10),
             line: None,
@@ -85,6 +92,17 @@ impl QuicConfig {
             local_tab_window: LOCAL_TAB_WINDOW,
             receive_window: transport::WINDOW,
             door: None,
+        }
+    }
+
+    /// With queues for a model whose state has this many bytes, and its vector this many elements.
+    pub fn sized_for(self, state_bytes: u64, elements: usize) -> Self {
+        let state_bytes = usize::try_from(state_bytes).unwrap_or(usize::MAX / 2);
+        Self {
+            bulk_queue_bytes: bulk_queue(elements),
+            guest_queue_bytes: guest_queue(state_bytes, elements),
+            guests_queue_bytes: guests_queue(state_bytes, elements),
+            ..self
         }
     }
 }

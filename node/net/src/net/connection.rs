@@ -2,13 +2,16 @@
 //!
 //! It does not know how the connection came about, nor other connections.
 
+use crate::net::inbox::{Inbox, OVERHEAD};
 use crate::net::link::{
     Chunker, Deframer, DownReason, Frame, FrameError, Lane, LinkKind, MAX_FRAME, PREFIX, Refusal, SendError,
     Traffic,
 };
+use crate::net::transport::SEND_WINDOW;
 use crate::printable::printable_line;
-use annulus_core::{Contact, PeerId};
-use bytes::{BufMut, Bytes};
+use annulus_core::PeerId;
+use annulus_core::id::TicketId;
+use bytes::BufMut;
 use quinn::{Connection, ConnectionError, VarInt};
 use std::{
     collections::VecDeque,
@@ -20,7 +23,7 @@ use std::{
 };
 use tokio::{
     io::AsyncReadExt,
-    sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc},
+    sync::{Notify, Semaphore},
     time::{sleep, timeout},
 };
 use web_transport_quinn::{
@@ -37,13 +40,16 @@ const FLUSH: Duration = Duration::from_secs(5);
 /// The control lane's queue in bytes. Control frames are small: if this many wait, the peer is gone.
 const CONTROL_QUEUE: usize = 32 << 20;
 
-/// The cost of a frame in a queue beyond its bytes, so that empty frames are bounded too.
-const OVERHEAD: usize = 64;
+/// Bytes that QUIC keeps for a peer that is no member until they are acknowledged: twice what is on its way, within these bounds.
+const GUEST_WINDOW: [u64; 2] = [128 << 10, 4 << 20];
 
 /// Close codes that are not refusals.
 pub(crate) const LEFT: u32 = 0;
 const REPLACED: u32 = 1;
 const MISBEHAVED: u32 = 2;
+
+/// Ends the link of a peer that asks for more than it takes.
+pub(crate) const TAKES_NOTHING: (u32, &str) = (MISBEHAVED, "it asks for more than it takes");
 
 /// The code with which a browser ends connections without a reason: HTTP/3's `H3_NO_ERROR`.
 pub(crate) const H3_NO_ERROR: VarInt = VarInt::from_u32(0x100);
@@ -67,6 +73,24 @@ pub(crate) fn close(session: &Session, code: u32, reason: &str) {
     }
 }
 
+/// The name and the right of a peer, as its handshake has shown.
+pub(crate) struct Shown {
+    pub peer: PeerId,
+    /// The instance of its process.
+    pub instance: u64,
+    /// The chain of tickets that it came by.
+    pub tickets: Vec<TicketId>,
+}
+
+/// The bounds on what a link holds.
+#[derive(Clone, Copy)]
+pub(crate) struct Bounds {
+    /// Most bytes in the bulk lane's queue, for a member and for another peer.
+    pub bulk_queues: [usize; 2],
+    /// Most bytes in flight from the peer.
+    pub receive_window: u32,
+}
+
 /// One end of a link, as seen by its senders and closers.
 pub(crate) struct Wire {
     pub peer: PeerId,
@@ -75,9 +99,12 @@ pub(crate) struct Wire {
     pub way: LinkKind,
     /// The instance of the peer's process.
     pub instance: u64,
+    /// The chain of tickets that the peer came by.
+    pub tickets: Vec<TicketId>,
     session: Session,
     lanes: [Queue; 2],
-    bulk_limit: usize,
+    bounds: Bounds,
+    is_member: AtomicBool,
     closing: AtomicBool,
     close_wake: Notify,
     replaced: AtomicBool,
@@ -112,21 +139,26 @@ pub(crate) struct Streams {
 impl Wire {
     pub(crate) fn new(
         session: Session,
-        (peer, instance): (PeerId, u64),
+        Shown {
+            peer,
+            instance,
+            tickets,
+        }: Shown,
         dialled_by_us: bool,
         way: LinkKind,
-        bulk_limit: usize,
-        receive_window: u32,
+        bounds: Bounds,
     ) -> Arc<Self> {
-        session.set_receive_window(VarInt::from_u32(receive_window));
+        session.set_receive_window(VarInt::from_u32(bounds.receive_window));
         let wire = Arc::new(Self {
             peer,
             dialled_by_us,
             way,
             instance,
+            tickets,
             session,
             lanes: Default::default(),
-            bulk_limit,
+            bounds,
+            is_member: AtomicBool::new(false),
             closing: AtomicBool::new(false),
             close_wake: Notify::new(),
             replaced: AtomicBool::new(false),
@@ -149,19 +181,34 @@ impl Wire {
         is_tab(&self.session)
     }
 
+    /// Whether nobody here has ended it.
+    pub(crate) fn is_open(&self) -> bool {
+        !self.closing.load(Relaxed)
+    }
+
+    /// Whether the peer is a member of the run, as the ledger says.
+    pub(crate) fn is_member(&self) -> bool {
+        self.is_member.load(Relaxed)
+    }
+
+    /// The ledger says whether the peer is a member.
+    pub(crate) fn set_member(&self, is_member: bool) {
+        self.is_member.store(is_member, Relaxed);
+    }
+
     /// Queues a frame unless that would overfill the lane. An empty queue takes a frame of any size.
     pub(crate) fn send(&self, lane: Lane, frame: Frame) -> Result<(), SendError> {
         let len = frame.len();
         if len > MAX_FRAME {
             return Err(SendError::TooLong);
         }
-        if self.closing.load(Relaxed) {
+        if !self.is_open() {
             return Err(SendError::NotUp);
         }
         let queue = &self.lanes[lane as usize];
         let limit = match lane {
             Lane::Control => CONTROL_QUEUE,
-            Lane::Bulk => self.bulk_limit,
+            Lane::Bulk => self.bounds.bulk_queues[usize::from(!self.is_member())],
         };
         let waiting = queue.bytes.load(Relaxed);
         if waiting > 0 && waiting + len + OVERHEAD > limit {
@@ -202,6 +249,17 @@ impl Wire {
         self.close_wake.notify_one();
     }
 
+    /// Ends the link at once, and forgets what is queued.
+    pub(crate) fn cut_off(&self, (code, reason): (u32, &str)) {
+        self.hang_up();
+        for queue in &self.lanes {
+            let mut frames = queue.frames();
+            let bytes: usize = frames.drain(..).map(|frame| frame.len() + OVERHEAD).sum();
+            queue.bytes.fetch_sub(bytes, Relaxed);
+        }
+        close(&self.session, code, reason);
+    }
+
     /// Ends the link at once in favour of a newer one.
     pub(crate) fn replace(&self) {
         self.replaced.store(true, Relaxed);
@@ -225,7 +283,7 @@ impl Wire {
     }
 
     /// Carries frames both ways until the link ends, and returns why. Nothing is delivered afterwards.
-    pub(crate) async fn run(&self, streams: Streams, inbox: &Inbox) -> DownReason {
+    pub(crate) async fn run(&self, streams: Streams, inbox: &Inbox<Arc<Self>>) -> DownReason {
         let (control_send, control_recv) = streams.control;
         let (bulk_send, bulk_recv) = streams.bulk;
         // An error means that the stream is already gone, which the loops below notice.
@@ -298,13 +356,26 @@ impl Wire {
                 continue;
             }
             let bytes = chunker.len() as u64;
+            self.set_send_window();
             stream.write_all_chunks(&mut chunker.take()).await.map_err(drop)?;
             queue.sent.fetch_add(bytes, Relaxed);
             queue.bytes.fetch_sub(taken, Relaxed);
         }
     }
 
-    async fn read(&self, mut stream: RecvStream, lane: Lane, inbox: &Inbox) -> Result<(), Broken> {
+    /// A peer that takes nothing must not make QUIC hold much either.
+    fn set_send_window(&self) {
+        let window = match self.is_member() {
+            true => SEND_WINDOW,
+            false => {
+                let [least, most] = GUEST_WINDOW;
+                (2 * self.connection().stats().path.cwnd).clamp(least, most)
+            }
+        };
+        self.connection().set_send_window(window);
+    }
+
+    async fn read(&self, mut stream: RecvStream, lane: Lane, inbox: &Inbox<Arc<Self>>) -> Result<(), Broken> {
         let mut deframer = Deframer::default();
         loop {
             let want = deframer.want();
@@ -317,7 +388,7 @@ impl Wire {
             }
             while let Some(bytes) = deframer.next_frame().map_err(Broken::Frames)? {
                 self.received.fetch_add((bytes.len() + PREFIX) as u64, Relaxed);
-                inbox.frame(self.peer, lane, bytes).await;
+                inbox.frame(self.peer, || self.is_member(), lane, bytes).await;
             }
         }
     }
@@ -402,65 +473,4 @@ pub(crate) fn write_end(error: WriteError) -> String {
 enum Broken {
     Lost,
     Frames(FrameError),
-}
-
-/// What connections report to the owner of the link.
-pub(crate) enum ConnectionEvent {
-    Up {
-        wire: Arc<Wire>,
-        contact: Contact,
-    },
-    Down {
-        peer: PeerId,
-        reason: DownReason,
-    },
-    Frame {
-        peer: PeerId,
-        lane: Lane,
-        bytes: Bytes,
-        _share: OwnedSemaphorePermit,
-    },
-    DialFailed {
-        peer: PeerId,
-        reason: crate::net::link::DialError,
-    },
-    Stopped,
-}
-
-/// The queue to the owner: ordered, and bounded by bytes. Each lane has its own bound, so that a full bulk lane never
-/// blocks the first control frame.
-#[derive(Clone)]
-pub(crate) struct Inbox {
-    events: mpsc::UnboundedSender<ConnectionEvent>,
-    budgets: [Arc<Semaphore>; 2],
-}
-
-impl Inbox {
-    pub(crate) fn new(bytes_per_lane: usize) -> (Self, mpsc::UnboundedReceiver<ConnectionEvent>) {
-        let (events, receiver) = mpsc::unbounded_channel();
-        let bytes = bytes_per_lane.clamp(MAX_FRAME + OVERHEAD, u32::MAX as usize >> 4);
-        let budgets = [(); 2].map(|()| Arc::new(Semaphore::new(bytes)));
-        (Self { events, budgets }, receiver)
-    }
-
-    /// Reports something that is bounded by itself.
-    pub(crate) fn tell(&self, event: ConnectionEvent) {
-        // Without an owner there is nobody to report to.
-        let _ = self.events.send(event);
-    }
-
-    async fn frame(&self, peer: PeerId, lane: Lane, bytes: Bytes) {
-        let cost = (bytes.len() + OVERHEAD) as u32;
-        let budget = self.budgets[lane as usize].clone();
-        let share = budget
-            .acquire_many_owned(cost)
-            .await
-            .expect("the budget is never closed");
-        self.tell(ConnectionEvent::Frame {
-            peer,
-            lane,
-            bytes,
-            _share: share,
-        });
-    }
 }

@@ -2,24 +2,28 @@
 //!
 //! It knows nothing of frames, nor of the owner of a link.
 
+mod dial;
 mod verdict;
 
 use self::verdict::{Verdict, judge};
 use crate::data::provision::{MAX_OTHERS, Source};
 use crate::data::serve::{Counter, LinkTraffic};
 use crate::net::config::{
-    DIAL_TIMEOUT, HANDSHAKE_TIMEOUT, HANDSHAKES_OF_KNOWN, HANDSHAKES_PER_ADDRESS, MAX_HANDSHAKES, QuicConfig,
+    HANDSHAKE_TIMEOUT, HANDSHAKES_OF_KNOWN, HANDSHAKES_PER_ADDRESS, MAX_HANDSHAKES, QuicConfig,
 };
 use crate::net::congestion::suit_tab;
-use crate::net::connect::connect;
-use crate::net::connection::{self, ConnectionEvent, H3_NO_ERROR, Inbox, LEFT, Streams, Wire};
-use crate::net::handshake::{Caller, LocalPeer, canonical, listen, propose, refuse, seen_at, welcome};
+use crate::net::connection::{Bounds, H3_NO_ERROR, Shown, Streams, Wire};
+use crate::net::gate::Gate;
+use crate::net::handshake::{Caller, LocalPeer, canonical, listen, refuse, seen_at, welcome};
 use crate::net::hello::{PATH, Purpose};
-use crate::net::link::{DialError, LinkKind, Refusal};
+use crate::net::inbox::{ConnectionEvent, Inbox};
+use crate::net::link::{LinkKind, Refusal};
 use crate::net::nearby::visit;
-use crate::net::slots::{Slot, Slots};
+use crate::net::quota::{Held, gives_way};
+use crate::net::slots::{Known, Limits, Slots};
 use crate::net::socket::Pace;
 use crate::net::transport::{Configs, Path, brings_code, speaks_http3};
+use annulus_core::id::TicketId;
 use annulus_core::{Contact, PeerId};
 use quinn::{Connection, Endpoint, Incoming};
 use std::{
@@ -44,16 +48,13 @@ const LONG: Duration = Duration::from_millis(20);
 /// How often the endpoint checks whether all its links are long.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Dials that may run at once.
-const MAX_DIALS: usize = 64;
-
 /// State that all tasks of an endpoint share.
 pub(crate) struct Shared {
     pub me: LocalPeer,
     pub endpoint: Endpoint,
     pub(super) configs: Configs,
     pub config: QuicConfig,
-    inbox: Inbox,
+    pub(super) inbox: Inbox<Arc<Wire>>,
     /// The connection that stands with each peer. Its `Up` may still wait for its predecessor's `Down`.
     links: Mutex<HashMap<PeerId, Arc<Wire>>>,
     /// The contacts of those peers that can be dialled.
@@ -64,6 +65,8 @@ pub(crate) struct Shared {
     counter: Counter,
     /// Slots for incoming connections until they have shown who they are.
     slots: Arc<Slots>,
+    /// The addresses at which peers of the run are or were.
+    pub known: Arc<Known>,
     /// Our running dials. A receiver sees its sender go when the dial is over.
     dials: Mutex<HashMap<PeerId, watch::Receiver<()>>>,
 }
@@ -83,8 +86,15 @@ impl Shared {
         endpoint: Endpoint,
         configs: Configs,
         config: QuicConfig,
-        inbox: Inbox,
+        inbox: Inbox<Arc<Wire>>,
     ) -> Arc<Self> {
+        let known = Arc::<Known>::default();
+        let limits = Limits {
+            all: MAX_HANDSHAKES,
+            each: HANDSHAKES_PER_ADDRESS,
+            kept: HANDSHAKES_OF_KNOWN,
+            displace: true,
+        };
         Arc::new(Self {
             me,
             endpoint,
@@ -95,7 +105,8 @@ impl Shared {
             contacts: Mutex::default(),
             places: Mutex::default(),
             counter: Counter::new(),
-            slots: Slots::new(MAX_HANDSHAKES, HANDSHAKES_PER_ADDRESS, HANDSHAKES_OF_KNOWN),
+            slots: Slots::new(limits, known.clone()),
+            known,
             dials: Mutex::default(),
         })
     }
@@ -131,10 +142,24 @@ impl Shared {
             };
             let shared = self.clone();
             tokio::spawn(async move {
-                shared.receive(incoming, slot).await;
+                // A caller that is displaced finds its connection closed.
+                let greeted = tokio::select! {
+                    greeted = shared.receive(incoming) => greeted,
+                    () = slot.displaced() => None,
+                };
+                drop(slot);
+                match greeted {
+                    Some((session, Greeted::Guest(caller))) => shared.hand_out(&session, caller).await,
+                    Some((session, Greeted::Newcomer(newcomer))) => {
+                        if let Err(refusal) = shared.adopt(newcomer) {
+                            refuse(&session, refusal);
+                        }
+                    }
+                    None => {}
+                }
             });
         }
-        self.inbox.tell(ConnectionEvent::Stopped);
+        self.inbox.tell(ConnectionEvent::Stopped, false);
     }
 
     /// Lets the socket be read less eagerly while all links are long ones. Runs for ever.
@@ -146,55 +171,47 @@ impl Shared {
         }
     }
 
-    async fn receive(self: Arc<Self>, incoming: Incoming, slot: Slot) {
+    /// The session of a caller that may go on, and its wish.
+    async fn receive(&self, incoming: Incoming) -> Option<(Session, Greeted)> {
         let until = Instant::now() + HANDSHAKE_TIMEOUT;
         let path = Path::between(incoming.local_ip(), incoming.remote_address().ip());
-        let Some(config) = self.configs.server(path) else {
-            return;
-        };
-        let Ok(connecting) = incoming.accept_with(config) else {
-            return;
-        };
-        // This is a TLS error, and TLS has told the other side.
-        let Ok(Ok(connection)) = timeout_at(until, connecting).await else {
-            return;
-        };
+        let connecting = incoming.accept_with(self.configs.server(path)?).ok()?;
+        // An error of TLS, of which TLS has told the other side.
+        let connection = timeout_at(until, connecting).await.ok()?.ok()?;
         if brings_code(&connection) {
             let door = self.config.door.as_deref();
-            return match timeout_at(until, visit::receive(&self.me, door, &connection)).await {
+            match timeout_at(until, visit::receive(&self.me, door, &connection)).await {
                 Ok(Ok(())) => {}
                 Ok(Err(refusal)) => visit::refuse(&connection, refusal),
                 Err(_) => visit::refuse(&connection, Refusal::TooSlow),
-            };
+            }
+            return None;
         }
         let session = if speaks_http3(&connection) {
             suit_tab(&connection, self.config.local_tab_window);
             match timeout_at(until, admit(connection.clone())).await {
                 Ok(Some(session)) => session,
                 // Before there is a session, only HTTP/3's codes are understood.
-                _ => return connection.close(H3_NO_ERROR, b""),
+                _ => {
+                    connection.close(H3_NO_ERROR, b"");
+                    return None;
+                }
             }
         } else {
             Session::raw(connection)
         };
-        match timeout_at(until, self.greet(&session)).await {
-            Err(_) => refuse(&session, Refusal::TooSlow),
-            Ok(Err(refusal)) => refuse(&session, refusal),
-            Ok(Ok(Greeted::Told)) => {}
-            Ok(Ok(Greeted::Guest(caller))) => {
-                drop(slot);
-                self.hand_out(&session, caller).await;
-            }
-            Ok(Ok(Greeted::Newcomer(newcomer))) => {
-                if let Err(refusal) = self.adopt(newcomer) {
-                    refuse(&session, refusal);
-                }
+        let greeted = timeout_at(until, self.greet(&session)).await;
+        match greeted.unwrap_or(Err(Refusal::TooSlow)) {
+            Ok(greeted) => Some((session, greeted?)),
+            Err(refusal) => {
+                refuse(&session, refusal);
+                None
             }
         }
     }
 
-    /// The acceptor's side of a handshake, up to the decision.
-    async fn greet(&self, session: &Session) -> Result<Greeted, Refusal> {
+    /// The acceptor's side of a handshake, up to the decision. Nothing if the caller has got what it wanted.
+    async fn greet(&self, session: &Session) -> Result<Option<Greeted>, Refusal> {
         let mut caller = listen(&self.me, session).await?;
         let peer = caller.peer;
         let seen = (session.remote_address(), self.way_of(&caller));
@@ -202,11 +219,11 @@ impl Shared {
             welcome(&self.me, &mut caller, Some(&self.config.manifest), seen).await?;
             // The peer closes when it has read everything.
             session.closed().await;
-            return Ok(Greeted::Told);
+            return Ok(None);
         }
         if caller.purpose == Purpose::Data {
             welcome(&self.me, &mut caller, None, seen).await?;
-            return Ok(Greeted::Guest(caller));
+            return Ok(Some(Greeted::Guest(caller)));
         }
         if self.me.peer < peer {
             let dial = self.dials().get(&peer).cloned();
@@ -236,21 +253,23 @@ impl Shared {
                     Verdict::Probe | Verdict::Doubt | Verdict::Replace => {}
                 }
             }
-            None if self.links().len() >= self.config.max_peers => {
-                return Err(Refusal::TooManyPeers);
-            }
-            None => {}
+            None => drop(self.room(&self.links(), &caller.tickets)?),
         }
         welcome(&self.me, &mut caller, None, seen).await?;
         let bulk = session.accept_bi().await.map_err(|_| Refusal::BadHandshake)?;
-        Ok(Greeted::Newcomer(Newcomer {
-            wire: self.wire(session, (peer, caller.instance), false, seen.1),
+        let shown = Shown {
+            peer,
+            instance: caller.instance,
+            tickets: caller.tickets,
+        };
+        Ok(Some(Greeted::Newcomer(Newcomer {
+            wire: Wire::new(session.clone(), shown, false, seen.1, self.bounds()),
             streams: Streams {
                 control: (caller.send, caller.recv),
                 bulk,
             },
             contact: caller.contact,
-        }))
+        })))
     }
 
     /// How a peer that dialled us has reached us.
@@ -295,118 +314,43 @@ impl Shared {
         self.counter.serve(session, caller, served, others, ring).await;
     }
 
-    /// Dials in a separate task, unless there is already a link or a dial.
-    pub(crate) fn start_dial(self: Arc<Self>, peer: PeerId, addresses: Vec<String>) {
-        if !self.links().contains_key(&peer) {
-            self.dial_anew(peer, addresses, None);
-        }
-    }
-
     /// The links to native peers.
     pub(crate) fn native(&self) -> Vec<Arc<Wire>> {
         let links = self.links();
         links.values().filter(|wire| !wire.is_tab()).cloned().collect()
     }
 
-    /// Replaces a link to a peer that is still at the same address.
-    pub(crate) fn redial(self: Arc<Self>, wire: &Arc<Wire>) {
-        let known = self.contacts().get(&wire.peer).cloned().unwrap_or_default();
-        let mut addresses = vec![wire.connection().remote_address().to_string()];
-        addresses.extend(known.0);
-        self.dial_anew(wire.peer, addresses, Some(wire.clone()));
+    /// The bounds of a link.
+    fn bounds(&self) -> Bounds {
+        Bounds {
+            bulk_queues: [self.config.bulk_queue_bytes, self.config.guest_queue_bytes],
+            receive_window: self.config.receive_window,
+        }
     }
 
-    /// Dials, unless a dial is running, even if this old link exists. The new link replaces it.
-    fn dial_anew(self: Arc<Self>, peer: PeerId, addresses: Vec<String>, old: Option<Arc<Wire>>) {
-        let failed = |reason| self.inbox.tell(ConnectionEvent::DialFailed { peer, reason });
-        if peer == self.me.peer {
-            return failed(DialError::Refused(Refusal::Ourselves));
+    /// Whether a peer that came by these tickets can have a link. If all are taken: the peer, not a member, that gives way to it.
+    fn room(&self, links: &HashMap<PeerId, Arc<Wire>>, asks: &[TicketId]) -> Result<Option<PeerId>, Refusal> {
+        let open = || links.values().filter(|wire| wire.is_open());
+        if open().count() < self.config.max_peers {
+            return Ok(None);
         }
-        let (over, dial) = watch::channel(());
-        {
-            let mut dials = self.dials();
-            if dials.contains_key(&peer) {
-                return;
-            }
-            if dials.len() >= MAX_DIALS {
-                return failed(DialError::Busy);
-            }
-            dials.insert(peer, dial);
-        }
-        // The peer may find us first.
-        let known = addresses
-            .iter()
-            .filter_map(|address| address.parse::<SocketAddr>().ok());
-        known.for_each(|address| self.slots.know(address.ip()));
-        tokio::spawn(async move {
-            let dialled = timeout(DIAL_TIMEOUT, self.dial(peer, addresses, old)).await;
-            let failure = match dialled {
-                Ok(Ok(newcomer)) => self.clone().adopt(newcomer).err().map(DialError::Refused),
-                Ok(Err(error)) => Some(error),
-                Err(_) => Some(DialError::Unreachable(format!(
-                    "no answer within {} s",
-                    DIAL_TIMEOUT.as_secs()
-                ))),
-            };
-            // A dial that lost against the peer's own dial has not failed if that one made a link.
-            let mut dials = self.dials();
-            dials.remove(&peer);
-            if let Some(reason) = failure
-                && !self.links().contains_key(&peer)
-            {
-                self.inbox.tell(ConnectionEvent::DialFailed { peer, reason });
-            }
-            drop((dials, over));
+        let held = open().filter(|wire| !wire.is_member()).map(|wire| Held {
+            by: &wire.tickets,
+            progress: wire.traffic().sent_bytes,
+            key: wire.peer,
         });
+        let gives_way = gives_way(asks, self.config.max_peers, held);
+        gives_way.map(Some).ok_or(Refusal::TooManyPeers)
     }
 
-    async fn dial(
-        &self,
-        peer: PeerId,
-        addresses: Vec<String>,
-        old: Option<Arc<Wire>>,
-    ) -> Result<Newcomer, DialError> {
-        let connection = connect(&self.endpoint, &self.configs, addresses, Some(peer)).await?;
-        // The peer may have found us meanwhile.
-        let is_old = |wire: &Arc<Wire>| old.as_ref().is_some_and(|old| Arc::ptr_eq(old, wire));
-        if self.links().get(&peer).is_some_and(|wire| !is_old(wire)) {
-            connection.close(LEFT.into(), b"");
-            return Err(DialError::Refused(Refusal::Duplicate));
-        }
-        let session = Session::raw(connection);
-        let (welcome, send, recv) = propose(&self.me, Purpose::Link, &session, peer).await?;
-        let broken = |error| DialError::Broken(connection::session_end(error));
-        let mut bulk = session.open_bi().await.map_err(broken)?;
-        // Announces the stream to the acceptor, and confirms its welcome.
-        bulk.0
-            .write_all(&[0; 4])
-            .await
-            .map_err(|error| DialError::Broken(connection::write_end(error)))?;
-        Ok(Newcomer {
-            wire: self.wire(&session, (peer, welcome.instance), true, welcome.way),
-            streams: Streams {
-                control: (send, recv),
-                bulk,
-            },
-            contact: welcome.contact,
-        })
-    }
-
-    fn wire(
-        &self,
-        session: &Session,
-        (peer, instance): (PeerId, u64),
-        dialled_by_us: bool,
-        way: LinkKind,
-    ) -> Arc<Wire> {
-        Wire::new(
-            session.clone(),
-            (peer, instance),
-            dialled_by_us,
-            way,
-            self.config.bulk_queue_bytes,
-            self.config.receive_window,
-        )
+    /// From now on the ledger says this about those who knock, and who is a member.
+    pub(crate) fn judge_by(&self, gate: Gate) {
+        *self.me.gate() = gate;
+        let links = self.links();
+        let gate = self.me.gate();
+        links
+            .values()
+            .for_each(|wire| wire.set_member(gate.has(wire.peer)));
     }
 
     /// Makes a connection after its handshake the link to its peer, replacing any other.
@@ -418,13 +362,17 @@ impl Shared {
         } = newcomer;
         let old = {
             let mut links = self.links();
-            if !wire.dialled_by_us && !links.contains_key(&wire.peer) && links.len() >= self.config.max_peers
+            if !wire.dialled_by_us
+                && !links.contains_key(&wire.peer)
+                && let Some(peer) = self.room(&links, &wire.tickets)?
             {
-                return Err(Refusal::TooManyPeers);
+                let full = Refusal::TooManyPeers;
+                links[&peer].cut_off((full.code(), &full.to_string()));
             }
+            wire.set_member(self.me.gate().has(wire.peer));
             links.insert(wire.peer, wire.clone())
         };
-        self.slots.know(wire.connection().remote_address().ip());
+        self.known.add(wire.connection().remote_address().ip());
         if !wire.is_tab() {
             let seen = canonical(wire.connection().remote_address());
             contact = seen_at(contact, seen.to_string());
@@ -436,10 +384,12 @@ impl Shared {
                 // An error is the expected result: the old link's `Down` was reported.
                 let _ = old.gone.acquire().await;
             }
-            self.inbox.tell(ConnectionEvent::Up {
+            let up = ConnectionEvent::Up {
+                peer: wire.peer,
                 wire: wire.clone(),
                 contact,
-            });
+            };
+            self.inbox.tell(up, wire.is_member());
             let reason = wire.run(streams, &self.inbox).await;
             let mut links = self.links();
             if links
@@ -450,10 +400,9 @@ impl Shared {
                 self.contacts().remove(&wire.peer);
             }
             // Under the lock, so that a successor's `Up` cannot come first.
-            self.inbox.tell(ConnectionEvent::Down {
-                peer: wire.peer,
-                reason,
-            });
+            let peer = wire.peer;
+            self.inbox
+                .tell(ConnectionEvent::Down { peer, reason }, wire.is_member());
             drop(links);
             wire.gone.close();
         });
@@ -475,8 +424,6 @@ async fn admit(connection: Connection) -> Option<Session> {
 
 /// The result of a handshake.
 enum Greeted {
-    /// The caller has got what it wanted.
-    Told,
     /// The caller wants data.
     Guest(Caller),
     /// The caller wants a link.

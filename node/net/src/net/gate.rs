@@ -22,6 +22,11 @@ impl Gate {
         }
     }
 
+    /// Whether a peer is a member.
+    pub fn has(&self, peer: PeerId) -> bool {
+        self.members.contains(&peer)
+    }
+
     /// Whether a peer with a valid admission may come in. A member stays one when its ticket expires.
     ///
     /// # Errors

@@ -15,6 +15,7 @@ use crate::net::link::{DialError, LinkKind, Refusal};
 use crate::net::observed::Observed;
 use crate::net::transport::peer_at;
 use crate::printable::printable_line;
+use annulus_core::id::TicketId;
 use annulus_core::invitation::{Admission, Root};
 use annulus_core::signature::{Key, Scheme};
 use annulus_core::{Contact, Digest, PeerId};
@@ -61,6 +62,16 @@ impl LocalPeer {
     /// Notes that another peer sees us at this address.
     fn hear(&self, by: PeerId, at: SocketAddr) {
         self.observed().hear(by, at);
+    }
+
+    /// Decides who may come in.
+    pub(crate) fn gate(&self) -> MutexGuard<'_, Gate> {
+        self.gate.lock().expect("nobody panics at the gate")
+    }
+
+    /// The chain of tickets that a peer came by.
+    pub(crate) fn tickets(&self, admission: &Admission) -> Vec<TicketId> {
+        admission.chain.ids(self.root.run)
     }
 
     /// Our addresses as others see them.
@@ -158,6 +169,8 @@ pub(crate) struct Caller {
     pub instance: u64,
     /// Empty for a tab, which cannot be dialled.
     pub contact: Contact,
+    /// The chain of tickets that it came by.
+    pub tickets: Vec<TicketId>,
     /// The address at which it dialled us, if it says so.
     pub dialled: Option<SocketAddr>,
     pub send: SendStream,
@@ -185,6 +198,7 @@ pub(crate) async fn listen(me: &LocalPeer, session: &Session) -> Result<Caller, 
                 purpose: hello.purpose,
                 instance: hello.instance,
                 contact: bounded(hello.contact),
+                tickets: me.tickets(&hello.admission),
                 dialled: Some(hello.dialled),
                 send,
                 recv,
@@ -208,6 +222,7 @@ pub(crate) async fn listen(me: &LocalPeer, session: &Session) -> Result<Caller, 
                 purpose: hello.purpose,
                 instance: hello.instance,
                 contact: Contact::default(),
+                tickets: me.tickets(&hello.admission),
                 dialled: None,
                 send,
                 recv,
@@ -229,8 +244,9 @@ fn belongs(me: &LocalPeer, dialler: PeerId, run: [u8; 32], admission: &Admission
         return Err(Refusal::WrongTicket);
     }
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let gate = me.gate.lock().expect("nobody panics at the gate");
-    Ok(gate.check(dialler, admission, me.root.run, since_1970.as_secs())?)
+    Ok(me
+        .gate()
+        .check(dialler, admission, me.root.run, since_1970.as_secs())?)
 }
 
 /// Answers a valid hello.

@@ -35,6 +35,20 @@ pub fn bulk_queue(elements: usize) -> usize {
     (4 * size_of::<f32>() * elements).max(256 << 20)
 }
 
+/// Most bytes queued on the bulk lane for a peer that is no member: a state, and the two rounds that a newcomer may be behind.
+/// For a small model it is at least what a sponsor may have on its way to a newcomer, and some of the state.
+pub fn guest_queue(state_bytes: usize, elements: usize) -> usize {
+    state_bytes
+        .saturating_add(2 * size_of::<f32>() * elements)
+        .max(48 << 20)
+}
+
+/// Most bytes queued for all those peers together. Only for a model so large that one of them needs more is it more than
+/// 256 MiB.
+pub fn guests_queue(state_bytes: usize, elements: usize) -> usize {
+    guest_queue(state_bytes, elements).max(256 << 20)
+}
+
 /// A frame to send: consecutive slices, so that a header and a shared payload need no copy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Frame(Vec<Bytes>);

@@ -25,6 +25,8 @@ pub(crate) mod handshake;
 #[cfg(feature = "native")]
 pub mod identity;
 #[cfg(feature = "native")]
+pub(crate) mod inbox;
+#[cfg(feature = "native")]
 pub mod line;
 #[cfg(feature = "native")]
 pub mod mapping;
@@ -38,6 +40,8 @@ pub(crate) mod pcp;
 pub(crate) mod pinholes;
 #[cfg(feature = "native")]
 pub mod quic;
+#[cfg(feature = "native")]
+pub(crate) mod quota;
 #[cfg(feature = "native")]
 pub mod reach;
 #[cfg(feature = "native")]

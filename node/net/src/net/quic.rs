@@ -15,12 +15,16 @@
 //! above has its own adaptive deadlines for slow peers. The same holds for tabs, since browsers acknowledge
 //! keep-alives: Chromium 156 was missed 11 s after SIGKILL, and stayed connected while it said nothing.
 //!
-//! **Bounds.** Sending: each peer's bulk queue holds [`QuicConfig::bulk_queue_bytes`], and QUIC itself 16 MiB per lane
-//! that are not yet acknowledged. Receiving: frames that the owner has not yet taken hold [`QuicConfig::inbox_bytes`]
-//! per lane over all peers. Beyond that the streams are not read, and flow control (16 MiB per lane) stops the senders.
+//! **Bounds.** Sending: each member's bulk queue holds [`QuicConfig::bulk_queue_bytes`], and QUIC itself 16 MiB per lane
+//! that are not yet acknowledged. Another peer's queue holds [`QuicConfig::guest_queue_bytes`]; all of these together
+//! hold [`QuicConfig::guests_queue_bytes`], and if they are full, the longest is cut off. Receiving: frames that the owner
+//! has not yet taken hold [`QuicConfig::inbox_bytes`] per lane over all members, and a quarter over all others. Beyond
+//! that the streams are not read, and flow control (16 MiB per lane) stops the senders. Members' frames go first. If all
+//! links are taken, a newcomer gets one of those whose ticket holds more than a quarter.
 //! A peer that has not yet proved that it belongs to the run can make us hold 64 KiB. At most [`MAX_HANDSHAKES`] such
 //! connections exist at once, each for at most [`HANDSHAKE_TIMEOUT`]. At most [`HANDSHAKES_PER_ADDRESS`] of them come
-//! from one address, and [`HANDSHAKES_OF_KNOWN`] are reserved for addresses of peers.
+//! from one address, and [`HANDSHAKES_OF_KNOWN`] are reserved for addresses of peers. From half of all on, the oldest
+//! unknown one gives way to the next.
 //!
 //! **Speed.** Within one machine datagrams grow to 64 KiB. Four processes that pass frames of 64 to 512 KiB around a
 //! ring move 1.2 to 1.35 GB of frames per second of processor time, both ends counted (two Xeon cores, release build,
@@ -38,15 +42,17 @@ use crate::net::config::QuicConfig;
 use crate::net::config::{HANDSHAKE_TIMEOUT, HANDSHAKES_OF_KNOWN, HANDSHAKES_PER_ADDRESS, MAX_HANDSHAKES};
 #[cfg(doc)]
 use crate::net::congestion::Congestion;
-use crate::net::connection::{ConnectionEvent, Inbox, LEFT, Wire};
+use crate::net::connection::{LEFT, TAKES_NOTHING, Wire};
 use crate::net::endpoint::Shared;
 use crate::net::gate::Gate;
 use crate::net::handshake::{LocalPeer, TabHost};
 use crate::net::hello::MAX_MANIFEST;
 use crate::net::identity::Identity;
+use crate::net::inbox::{ConnectionEvent, Inbox};
 use crate::net::link::{Frame, Lane, Link, LinkEvent, SendError, Traffic, next_event};
 use crate::net::mapping::{Mapping, Outside};
 use crate::net::roaming::Roaming;
+use crate::net::slots::Known;
 use crate::net::socket::Pace;
 use crate::net::transport::{self, Configs, Path};
 use annulus_core::{Contact, PeerId};
@@ -61,7 +67,7 @@ use std::{
     time::Duration,
 };
 use tokio::{
-    sync::{mpsc, watch},
+    sync::watch,
     task::JoinHandle,
     time::{Instant, timeout_at},
 };
@@ -95,7 +101,6 @@ pub enum StartError {
 pub struct QuicLink {
     shared: Arc<Shared>,
     certificates: Arc<Certificates>,
-    events: mpsc::UnboundedReceiver<ConnectionEvent>,
     /// The links whose `Up` the owner has received.
     up: HashMap<PeerId, Arc<Wire>>,
     accepting: JoinHandle<()>,
@@ -130,7 +135,7 @@ impl QuicLink {
         );
         let server = configs.server(Path::Network);
         endpoint.set_server_config(server.as_deref().cloned());
-        let (inbox, events) = Inbox::new(config.inbox_bytes);
+        let inbox = Inbox::new(config.inbox_bytes);
         let me = LocalPeer {
             peer: identity.peer(),
             root: config.root,
@@ -150,7 +155,6 @@ impl QuicLink {
         Ok(Self {
             shared,
             certificates,
-            events,
             up: HashMap::new(),
             accepting,
             pacing,
@@ -214,6 +218,23 @@ impl QuicLink {
         self.shared.me.peer
     }
 
+    /// Makes room for a frame in the queues of those who are no members. The peer with the longest queue takes less than it asks
+    /// for, so it is cut off.
+    fn make_room(&self, bytes: usize) {
+        let guests = || self.up.values().filter(|wire| !wire.is_member());
+        let queued: usize = guests().map(|wire| wire.queued()).sum();
+        if queued + bytes > self.shared.config.guests_queue_bytes
+            && let Some(longest) = guests().max_by_key(|wire| wire.queued())
+        {
+            longest.cut_off(TAKES_NOTHING);
+        }
+    }
+
+    /// The addresses at which peers of the run are or were.
+    pub fn known(&self) -> Arc<Known> {
+        self.shared.known.clone()
+    }
+
     /// Stops the background tasks.
     fn stop(&self) {
         let tasks = [&self.accepting, &self.pacing].into_iter().chain(&self.roaming);
@@ -260,11 +281,15 @@ impl Link for QuicLink {
     }
 
     fn send(&mut self, peer: PeerId, lane: Lane, frame: Frame) -> Result<(), SendError> {
-        self.up.get(&peer).ok_or(SendError::NotUp)?.send(lane, frame)
+        let wire = self.up.get(&peer).ok_or(SendError::NotUp)?;
+        if !wire.is_member() {
+            self.make_room(frame.len());
+        }
+        wire.send(lane, frame)
     }
 
     fn judge_by(&mut self, gate: Gate) {
-        *self.shared.me.gate.lock().expect("nobody panics at the gate") = gate;
+        self.shared.judge_by(gate);
     }
 
     fn hang_up(&mut self, peer: PeerId) {
@@ -282,10 +307,9 @@ impl Link for QuicLink {
     }
 
     fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<Option<LinkEvent>> {
-        let report = ready!(self.events.poll_recv(context));
-        Poll::Ready(match report {
-            None | Some(ConnectionEvent::Stopped) => None,
-            Some(ConnectionEvent::Up { wire, contact }) => {
+        Poll::Ready(match ready!(self.shared.inbox.poll(context)) {
+            ConnectionEvent::Stopped => None,
+            ConnectionEvent::Up { wire, contact, .. } => {
                 let told = LinkEvent::Up {
                     peer: wire.peer,
                     addresses: contact.0,
@@ -296,16 +320,14 @@ impl Link for QuicLink {
                 self.up.insert(wire.peer, wire);
                 Some(told)
             }
-            Some(ConnectionEvent::Down { peer, reason }) => {
+            ConnectionEvent::Down { peer, reason } => {
                 self.up.remove(&peer);
                 Some(LinkEvent::Down { peer, reason })
             }
-            Some(ConnectionEvent::Frame {
+            ConnectionEvent::Frame {
                 peer, lane, bytes, ..
-            }) => Some(LinkEvent::Frame { peer, lane, bytes }),
-            Some(ConnectionEvent::DialFailed { peer, reason }) => {
-                Some(LinkEvent::DialFailed { peer, reason })
-            }
+            } => Some(LinkEvent::Frame { peer, lane, bytes }),
+            ConnectionEvent::DialFailed { peer, reason } => Some(LinkEvent::DialFailed { peer, reason }),
         })
     }
 }
@@ -317,5 +339,7 @@ impl Drop for QuicLink {
     }
 }
 
+#[cfg(test)]
+mod guests;
 #[cfg(test)]
 pub(crate) mod tests;

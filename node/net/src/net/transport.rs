@@ -59,7 +59,7 @@ pub(crate) const WINDOW: u32 = 2 * STREAM_WINDOW;
 
 /// Bytes of ours that QUIC keeps per connection until they are acknowledged. The receiver's window limits each lane to
 /// [`STREAM_WINDOW`], so a stuck bulk lane leaves room for the control lane.
-const SEND_WINDOW: u64 = WINDOW as u64;
+pub(crate) const SEND_WINDOW: u64 = WINDOW as u64;
 
 /// Largest UDP payload on IPv4, and so the largest for both families.
 const LARGEST_PAYLOAD: u16 = 65507;

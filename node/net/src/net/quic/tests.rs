@@ -251,7 +251,7 @@ async fn frames_of_all_sizes_arrive_whole_and_in_order_on_both_lanes() {
 #[tokio::test]
 async fn a_queue_that_nobody_drains_is_bounded_and_loses_nothing() {
     let mut a = start(QuicConfig {
-        bulk_queue_bytes: 8 << 20,
+        guest_queue_bytes: 8 << 20,
         ..config()
     });
     let mut b = start(QuicConfig {
@@ -401,6 +401,7 @@ async fn an_acceptor_that_nobody_has_let_in_is_unmasked() {
         let session = Session::raw(connection);
         let (send, recv) = session.accept_bi().await.unwrap();
         let mut caller = Caller {
+            tickets: Vec::new(),
             peer: peer_at(&session).unwrap(),
             purpose: Purpose::Link,
             instance: 0,
@@ -521,7 +522,15 @@ async fn one_address_cannot_keep_others_out_nor_all_strangers_those_who_are_know
         }
     }
     assert_eq!(idle.len(), MAX_HANDSHAKES - HANDSHAKES_OF_KNOWN);
-    assert!(raw_from([127, 0, 0, 3], &Identity::generate(), to).await.is_err());
+    // The oldest have given way, and the next do for a newcomer at an unknown address.
+    let mut newcomer = start(from([127, 0, 0, 3]));
+    newcomer.dial(host.peer(), &at(to));
+    up(&mut newcomer).await;
+    up(&mut host).await;
+    let left = idle
+        .iter()
+        .filter(|(_, connection)| connection.close_reason().is_none());
+    assert!(left.count() <= MAX_HANDSHAKES / 2);
     let mut friend = QuicLink::start(&known, from([127, 0, 0, 2])).unwrap();
     friend.dial(host.peer(), &at(to));
     up(&mut friend).await;
@@ -633,7 +642,7 @@ async fn a_peer_that_runs_twice_is_told_so_and_its_first_link_stands() {
 async fn draining_delivers_what_was_queued() {
     let (mut a, mut b) = pair().await;
     let body = Bytes::from(vec![3; 1 << 20]);
-    for _ in 0..50 {
+    for _ in 0..40 {
         a.send(b.peer(), Lane::Bulk, body.clone().into()).unwrap();
     }
     a.send(b.peer(), Lane::Control, Bytes::from_static(b"bye").into())
@@ -653,7 +662,7 @@ async fn draining_delivers_what_was_queued() {
     };
     let (drained, received) = tokio::join!(a.drain(Duration::from_secs(10)), receive);
     assert!(drained);
-    assert_eq!(received, (50, true, DownReason::PeerLeft));
+    assert_eq!(received, (40, true, DownReason::PeerLeft));
 }
 
 #[tokio::test]
