@@ -318,6 +318,8 @@ pub struct Local {
     pub line: Option<String>,
     /// The device's pretended speed, if slower than it is.
     pub slower: Option<ActedSpeed>,
+    /// Whether the process at the other end of standard input, a Unix socket, computes in the device's place.
+    pub external: bool,
     /// Time of a sample on a pretended device that computes nothing, if there is to be one.
     pub sample_takes: Option<Duration>,
     /// Addresses to tell others, beside those that are found; behind NAT, for example.
@@ -365,6 +367,7 @@ impl Default for Local {
             listen: "0".into(),
             line: None,
             slower: None,
+            external: false,
             sample_takes: None,
             advertise: Vec::new(),
             map_port: false,

@@ -404,3 +404,22 @@ fn what_cannot_write_text() {
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success() && told.contains("vocabulary"), "{told}");
 }
+
+#[test]
+fn an_external_worker_that_is_not_there() {
+    let folder = Folder::new("external");
+    let train = |settings: &[&str]| {
+        let out = folder.join("out");
+        let args = ["train", "--device", "cpu", "train=500", "test=100", "--out", &out];
+        refusal(&[&args[..], &["--no-announce", "--external"], settings].concat())
+    };
+    assert_tells(
+        &train(&[]),
+        &["needs a Unix socket as standard input", "annulus.member"],
+    );
+    assert_tells(
+        &train(&["--split", "2"]),
+        &["--external does not go with a split model"],
+    );
+    assert_tells(&train(&["--slower", "2"]), &["--external", "--slower"]);
+}

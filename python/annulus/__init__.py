@@ -17,11 +17,12 @@ annulus.join("annulus2...")
 |---|---|
 | `train` | exports a model, checks its gradient, and starts a run |
 | `join` | computes for a run |
+| `member` | takes part with PyTorch's own gradients, on the device that the model is on |
 | `export` | writes a model and its samples as a folder that `annulus train --task graph` trains |
 | `check` | compares the gradient on this machine's devices with PyTorch's |
 | `Run` | a peer: its ticket, its progress, its end, the trained model |
 
-`join` needs the standard library only, `check` NumPy and safetensors, `export` and `train` torch too.
+`join` needs the standard library only, `check` NumPy and safetensors, `export`, `member` and `train` torch too.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from .version import VERSION as __version__
 if TYPE_CHECKING:
     from .checking import Measurement, check
     from .exporter import export
+    from .membership import Member, member
     from .training import train
 
 __all__ = [
@@ -42,17 +44,26 @@ __all__ = [
     "CheckError",
     "ExportError",
     "Measurement",
+    "Member",
     "ProgramError",
     "Run",
     "__version__",
     "check",
     "export",
     "join",
+    "member",
     "train",
 ]
 
 #: Where the names are that need NumPy or torch.
-_LATER = {"Measurement": "checking", "check": "checking", "export": "exporter", "train": "training"}
+_LATER = {
+    "Measurement": "checking",
+    "Member": "membership",
+    "check": "checking",
+    "export": "exporter",
+    "member": "membership",
+    "train": "training",
+}
 
 
 def __getattr__(name: str) -> Any:

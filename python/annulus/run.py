@@ -48,7 +48,7 @@ class Run:
     The peer is a process of its own. It leaves the run when this process ends.
     """
 
-    def __init__(self, arguments: Sequence[str]) -> None:
+    def __init__(self, arguments: Sequence[str], stdin: int = subprocess.DEVNULL) -> None:
         self._events: collections.deque[tuple[int, Event]] = collections.deque(maxlen=KEPT_EVENTS)
         self._latest: dict[str, Event] = {}
         self._said: collections.deque[str] = collections.deque(maxlen=40)
@@ -59,7 +59,7 @@ class Run:
             # A session of its own, so that Ctrl-C reaches this process alone, which then lets the peer leave.
             self._process = subprocess.Popen(
                 command,
-                stdin=subprocess.DEVNULL,
+                stdin=stdin,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
@@ -73,6 +73,7 @@ class Run:
             reader.start()
         self._reader, self._errors = readers
         atexit.register(self.stop)
+        self._begin()
         self._wait_for("ready")
 
     @property
@@ -148,11 +149,18 @@ class Run:
         atexit.unregister(self.stop)
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM if os.name == "nt" else signal.SIGINT)
+            self._finish()
             try:
                 self._process.wait(LEAVE_SECONDS)
             except subprocess.TimeoutExpired:
                 self._process.kill()
         self._reader.join(LEAVE_SECONDS)
+
+    def _begin(self) -> None:
+        """Does what the peer needs before it is ready."""
+
+    def _finish(self) -> None:
+        """Does what the peer needs after it was asked to leave."""
 
     def load_into(self, model: M, *, wait: bool = True) -> M:
         """Loads the trained parameters into a model, by their names in its `state_dict`, and returns the model.
@@ -249,6 +257,18 @@ def progress(latest: dict[str, Event]) -> str:
     if round_.get("seconds"):
         parts.append(f"{round_['samples'] / round_['seconds']:.0f} samples/s")
     return ", ".join(parts)
+
+
+def setting(name: str, value: object) -> str:
+    """A setting as the program reads it."""
+    return f"{name}={str(value).lower() if isinstance(value, bool) else value}"
+
+
+def tell_how_to_join(run: Run) -> None:
+    """Prints how others join a run."""
+    print(f"join from another machine: annulus join {run.ticket}", file=sys.stderr)
+    if run.page:
+        print(f"join from a browser tab:   {run.page}", file=sys.stderr)
 
 
 def join(

@@ -24,11 +24,7 @@ def arrays(data: Any, collate: Callable[[list[Any]], Any] | None = None) -> tupl
     `data` is a tuple or a mapping of arrays or tensors, or a map-style data set of tuples or mappings. `collate` turns a
     list of its samples into one batch of equally long samples, as for a `DataLoader`.
     """
-    if isinstance(data, torch.utils.data.IterableDataset) or not hasattr(data, "__getitem__"):
-        raise ExportError(
-            "a data set needs a length and samples by number: Annulus says which member computes which samples. "
-            "Load an iterable one into a list first"
-        )
+    refuse_iterable(data)
     if collate is None:
         tensors = getattr(data, "tensors", data)
         if isinstance(tensors, Mapping):
@@ -45,6 +41,15 @@ def arrays(data: Any, collate: Callable[[list[Any]], Any] | None = None) -> tupl
         columns, names = _columns(collate(rows) if collate else rows, collate is not None)
         batches.append(columns)
     return _same_length([np.concatenate(parts) for parts in zip(*batches, strict=False)]), names
+
+
+def refuse_iterable(data: Any) -> None:
+    """Fails if samples cannot be read by their numbers."""
+    if isinstance(data, torch.utils.data.IterableDataset) or not hasattr(data, "__getitem__"):
+        raise ExportError(
+            "a data set needs a length and samples by number: Annulus says which member computes which samples. "
+            "Load an iterable one into a list first"
+        )
 
 
 def _columns(rows: Any, is_batch: bool) -> tuple[list[np.ndarray], list[str] | None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from . import program
 from .checking import check
 from .exporter import export
 from .objective import Loss
-from .run import Run
+from .run import Run, setting, tell_how_to_join
 
 
 def train(
@@ -53,9 +52,7 @@ def train(
     if checked:
         check(folder, devices=None if device == "auto" else [device.removesuffix("+f16")])
     command = program.peer_command("train", device=device, listen=listen, out=out, options=options)
-    pairs = [f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in settings.items()]
+    pairs = [setting(name, value) for name, value in settings.items()]
     run = Run([*command, "--task", "graph", "--data", str(folder), *pairs])
-    print(f"join from another machine: annulus join {run.ticket}", file=sys.stderr)
-    if run.page:
-        print(f"join from a browser tab:   {run.page}", file=sys.stderr)
+    tell_how_to_join(run)
     return run

@@ -108,6 +108,10 @@ pub struct LocalArgs {
     /// What a peer may do that joins with that code: watch, contribute or member, as in `annulus invite`.
     #[arg(long, value_name = "ROLE", default_value_t = Role::Contribute, conflicts_with = "no_announce")]
     pub code_role: Role,
+    /// Let the process that started this one compute the gradients, at the other end of the Unix socket that is this one's standard
+    /// input. `annulus.member` of the Python package does so with PyTorch. Such a peer evaluates nothing.
+    #[arg(long, conflicts_with_all = ["slower", "sample_at_least", "sample_takes"])]
+    pub external: bool,
     /// Pretend that the device is this many times slower, to see on one machine what a run of slow devices is like.
     #[arg(long, value_name = "TIMES", default_value_t = 1.0, value_parser = times)]
     pub slower: f64,
@@ -209,6 +213,7 @@ impl LocalArgs {
             line: self.line.clone(),
             slower: (self.sample_at_least.map(ActedSpeed::Sample))
                 .or((self.slower > 1.0).then_some(ActedSpeed::Times(self.slower))),
+            external: self.external,
             sample_takes: self.sample_takes,
             advertise: self.advertise.clone(),
             map_port: !self.no_port_mapping,

@@ -14,6 +14,8 @@ mod cgroup;
 #[cfg(feature = "native")]
 pub mod error;
 #[cfg(feature = "native")]
+mod external;
+#[cfg(feature = "native")]
 pub(crate) mod folder;
 #[cfg(feature = "native")]
 pub mod gpu_memory;

@@ -99,7 +99,8 @@ impl<'a> Participant<'a> {
                     (None, None) => worker,
                     (None, Some(speed)) => Box::new(Slowed::new(worker, speed)),
                 };
-                Engine::Whole(worker, worker_factory)
+                // A process that computes elsewhere evaluates there too.
+                Engine::Whole(worker, (!local.external).then_some(worker_factory))
             }
             Computes::Spans { mut spans, .. } => {
                 spans.act(local.sample_takes);

@@ -278,7 +278,7 @@ fn enough_memory(
 
 impl RunSetup {
     /// Limits the workers to this many bytes of GPU memory, if a number is given.
-    pub fn limit_memory(&mut self, bytes: Option<u64>, manifest: &Manifest) -> Result<(), Error> {
+    pub(super) fn limit_memory(&mut self, bytes: Option<u64>, manifest: &Manifest) -> Result<(), Error> {
         if let Some(bytes) = bytes {
             let Self { device, computes, .. } = self;
             let Computes::Whole(Whole {

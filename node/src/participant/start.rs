@@ -413,7 +413,7 @@ impl Entrance<'_> {
         let Starting {
             folder, local, sink, ..
         } = starting;
-        setup.limit_memory(local.gpu_memory, &manifest)?;
+        setup.suit(&local, &manifest, requests)?;
         let initial = match &setup.computes {
             Computes::Whole(_) => None,
             Computes::Spans { drawing, .. } => {

@@ -33,8 +33,8 @@ enum Job {
 
 /// The workers of a peer.
 pub enum Engine {
-    /// A whole model on this thread, and a factory of another worker for evaluations.
-    Whole(Box<dyn Worker>, WorkerFactory),
+    /// A whole model on this thread, and a factory of another worker for evaluations if there are any.
+    Whole(Box<dyn Worker>, Option<WorkerFactory>),
     /// Spans of a split model. Nobody evaluates it, since nobody has all of it.
     Spans(Box<SplitModel>),
 }
@@ -81,6 +81,10 @@ impl Workers {
             be_nice(nice);
             compute((worker, contributor), limits, &queue, &to)
         });
+        let Some(worker_factory) = worker_factory else {
+            let evaluations = None;
+            return Self { jobs, evaluations };
+        };
         // Two waiting evaluations hold two copies of the parameters; more are not worth the memory.
         let (evaluations, queue) = mpsc::sync_channel::<(Round, Vec<f32>)>(1);
         spawn("annulus-evaluate", move || {
@@ -106,7 +110,7 @@ impl Workers {
         let _ = self.jobs.send(Job::Span { work, samples });
     }
 
-    /// Whether there is a whole model to evaluate.
+    /// Whether this peer evaluates.
     pub fn evaluates(&self) -> bool {
         self.evaluations.is_some()
     }

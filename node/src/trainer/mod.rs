@@ -4,6 +4,8 @@
 //! a round needs. [`span`] computes some steps of a model, for models that are too large for one machine.
 
 mod backward;
+#[cfg(all(unix, feature = "native"))]
+pub mod external;
 mod fitting;
 mod layout;
 mod on_cpu;
@@ -33,6 +35,7 @@ use self::parameters::{drawing, initial_model, with_parameters};
 use self::prefetch::{Batches, Prefetcher, intact};
 use self::read::read_scores;
 use self::stepping::rule_of;
+use self::worker::check_finite;
 use crate::device::{DeviceKind, OpenDevice};
 use crate::task::{Dataset, Emit, Eval, Prompt, Task};
 use annulus_core::Layout;
@@ -211,24 +214,6 @@ impl<T: Task> Trainer<T> {
         }
         Ok(())
     }
-
-    fn check_finite(&self, gradient: &[f32]) -> Result<(), WorkerError> {
-        // Compares magnitudes by their bits, where infinity and NaN come last: this loop vectorizes.
-        let largest = |values: &[f32]| values.iter().map(|v| v.abs().to_bits()).max();
-        let infinity = f32::INFINITY.to_bits();
-        if largest(gradient) < Some(infinity) {
-            return Ok(());
-        }
-        let tensor =
-            self.layout.tensors.iter().find(|tensor| {
-                largest(&gradient[tensor.offset..tensor.offset + tensor.len()]) >= Some(infinity)
-            });
-        tensor.map_or(Ok(()), |tensor| {
-            Err(WorkerError::GradientNotFinite {
-                tensor: tensor.name.clone(),
-            })
-        })
-    }
 }
 
 impl<T: Task> Worker for Trainer<T> {
@@ -332,7 +317,7 @@ impl<T: Task> Worker for Trainer<T> {
             if !loss.is_finite() {
                 return Err(WorkerError::LossNotFinite);
             }
-            self.check_finite(&gradient)?;
+            check_finite(&self.layout, &gradient)?;
             Ok(Contribution {
                 gradient,
                 loss_sum: loss,

@@ -84,9 +84,17 @@ pub async fn local_steps(
         steps: &steps,
         samples,
     };
-    let (now, loss_sum) = match worker.stepper(&manifest.optimizer) {
-        Some(_) => walk.on_device(worker, optimizer, start).await?,
+    let walked = match worker.stepper(&manifest.optimizer) {
+        Some(_) => Some(walk.on_device(worker, optimizer, start).await?),
         None => walk.on_host(worker, optimizer, start).await?,
+    };
+    let Some((now, loss_sum)) = walked else {
+        contribution.fill(0.0);
+        return Ok(Contribution {
+            gradient: contribution,
+            loss_sum: 0.0,
+            samples: 0,
+        });
     };
     let samples = round.counted(samples.len());
     optimizer.end(round, &mut contribution, now, samples);
@@ -117,27 +125,31 @@ impl Walk<'_> {
     }
 
     /// Takes steps on the processor: for each, parameters go to the device and gradients come back. Returns the
-    /// parameters reached and the sum of the losses.
+    /// parameters reached and the sum of the losses; nothing if the worker left samples of a step out, as one does that is
+    /// about to end.
     async fn on_host(
         &self,
         worker: &mut dyn Worker,
         optimizer: &mut LocalOptimizer,
         start: Vec<f32>,
-    ) -> Result<(Vec<f32>, f32), WorkerError> {
+    ) -> Result<Option<(Vec<f32>, f32)>, WorkerError> {
         let (mut now, mut loss_sum) = (start, 0.0);
         let mut buffer = Vec::with_capacity(now.len());
-        for (index, (step, _)) in self.steps.iter().enumerate() {
+        for (index, (step, asked)) in self.steps.iter().enumerate() {
             buffer.clear();
             buffer.extend_from_slice(&now);
             worker.load(buffer)?;
             self.accumulate(worker, index)?;
             let made = worker.take().await?;
+            if (made.samples as usize) < asked.len() {
+                return Ok(None);
+            }
             let sum = (&made.gradient[..], made.samples);
             optimizer.step(self.manifest, (self.round, *step), &mut now, sum);
             loss_sum += made.loss_sum;
             buffer = made.gradient;
         }
-        Ok((now, loss_sum))
+        Ok(Some((now, loss_sum)))
     }
 
     /// Takes steps on the device: parameters go there once and come back once, and moments stay.

@@ -10,7 +10,7 @@ use annulus_shaders::split::SplitVector;
 
 use super::on_device::read_total;
 use super::read::{as_floats, read, read_scalar};
-use super::worker::{LocalStep, Pending, Stepper, WorkerError};
+use super::worker::{LocalStep, Pending, Stepper, WorkerError, check_finite};
 use super::{Sum, Trainer};
 use crate::task::Task;
 
@@ -76,7 +76,7 @@ impl<T: Task> Trainer<T> {
             // To name the tensor, the whole gradient must be read.
             let mut gradient = vec![0.0; self.layout.len];
             read_total(total, &mut gradient).await?;
-            self.check_finite(&gradient)?;
+            check_finite(&self.layout, &gradient)?;
         }
         Ok(loss)
     }

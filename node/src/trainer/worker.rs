@@ -8,8 +8,8 @@ use std::sync::atomic::AtomicU64;
 use burn::tensor::read_sync;
 
 use crate::task::{Emit, Eval, Prompt};
-use annulus_core::Layout;
 use annulus_core::optim::Optimizer;
+use annulus_core::{Layout, TensorSpec};
 
 /// A computation in progress.
 ///
@@ -168,6 +168,24 @@ pub struct Contribution {
     pub loss_sum: f32,
     /// How many samples.
     pub samples: u32,
+}
+
+/// Fails if a gradient is NaN or infinite.
+pub(super) fn check_finite(layout: &Layout, gradient: &[f32]) -> Result<(), WorkerError> {
+    // Compares magnitudes by their bits, where infinity and NaN come last: this loop vectorizes.
+    let largest = |values: &[f32]| values.iter().map(|v| v.abs().to_bits()).max();
+    let infinity = f32::INFINITY.to_bits();
+    if largest(gradient) < Some(infinity) {
+        return Ok(());
+    }
+    let values = |tensor: &TensorSpec| &gradient[tensor.offset..tensor.offset + tensor.len()];
+    let mut tensors = layout.tensors.iter();
+    let tensor = tensors.find(|tensor| largest(values(tensor)) >= Some(infinity));
+    tensor.map_or(Ok(()), |tensor| {
+        Err(WorkerError::GradientNotFinite {
+            tensor: tensor.name.clone(),
+        })
+    })
 }
 
 /// Why a worker cannot do what was asked. Its state is unchanged.

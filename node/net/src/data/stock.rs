@@ -6,7 +6,7 @@ use super::error::DataError;
 use super::files::Data;
 use super::listing::{ListedFile, Listing, is_safe_name};
 use super::tree::Blocks;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 /// The files that a task has read. Clones share what was found out about them.
@@ -37,6 +37,11 @@ impl Stock {
             data,
             checked: OnceLock::new(),
         }))
+    }
+
+    /// Where they are.
+    pub fn path(&self) -> &Path {
+        self.0.data.path()
     }
 
     /// Bytes of all files.

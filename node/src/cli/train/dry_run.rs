@@ -245,6 +245,7 @@ mod tests {
             line: None,
             slower: 1.0,
             sample_at_least: None,
+            external: false,
             sample_takes: None,
             advertise: Vec::new(),
             no_port_mapping: false,

@@ -1,0 +1,276 @@
+//! An external worker beside a process that computes a model whose sums are known: sample s pulls each parameter towards s.
+
+use super::*;
+use annulus_core::{TensorRule, TensorSpec};
+use burn::tensor::read_sync;
+use serde_json::{Value, json};
+use std::fs::OpenOptions;
+use std::os::unix::fs::PermissionsExt;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// The requests to the other process, in order.
+type Told = Vec<Value>;
+
+/// Two tensors with a gap between their names and places.
+fn layout(rule: TensorRule) -> Layout {
+    let spec = |name: &str, shape: &[usize], offset, rule| TensorSpec {
+        name: name.into(),
+        shape: shape.into(),
+        offset,
+        rule,
+    };
+    Layout {
+        len: 5,
+        tensors: vec![
+            spec("weight", &[2, 2], 0, TensorRule::StepAndDecay),
+            spec("bias", &[1], 4, rule),
+        ],
+    }
+}
+
+/// Computes at the other end of a socket: the loss of sample s is the sum of (p - s)^2 / 2. `change` may change an answer to
+/// `take`, or end the process instead.
+fn compute(
+    socket: UnixStream,
+    mut change: impl FnMut(Value) -> Option<String> + Send + 'static,
+) -> JoinHandle<Told> {
+    thread::spawn(move || {
+        let mut told = Vec::new();
+        let mut answers = socket.try_clone().unwrap();
+        let mut vector = None;
+        let (mut params, mut sum, mut loss, mut samples) = ([7.0; 5], [0.0; 5], 0.0, 0);
+        for line in BufReader::new(socket).lines() {
+            let Ok(line) = line else { break };
+            let request: Value = serde_json::from_str(&line).unwrap();
+            told.push(request.clone());
+            let mut answer = |answer: String| answers.write_all(format!("{answer}\n").as_bytes()).unwrap();
+            if let Some(begin) = request.get("begin") {
+                let path = begin["file"].as_str().unwrap();
+                let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
+                let found = file.metadata().unwrap();
+                assert_eq!((found.len(), found.permissions().mode() & 0o777), (20, 0o600));
+                vector = Some(file);
+                answer(json!({"device": "abacus"}).to_string());
+            } else if let Some(fresh) = request.get("load") {
+                if fresh == true {
+                    let bytes = bytemuck::cast_slice_mut(&mut params);
+                    vector.as_ref().unwrap().read_exact_at(bytes, 0).unwrap();
+                }
+                (sum, loss, samples) = ([0.0; 5], 0.0, 0);
+            } else if let Some(numbers) = request.get("accumulate") {
+                for number in numbers.as_array().unwrap() {
+                    let target = number.as_u64().unwrap() as f32;
+                    for (sum, param) in sum.iter_mut().zip(params) {
+                        *sum += param - target;
+                        loss += (param - target).powi(2) / 2.0;
+                    }
+                    samples += 1;
+                }
+            } else if request == "take" {
+                vector
+                    .as_ref()
+                    .unwrap()
+                    .write_all_at(bytemuck::cast_slice(&sum), 0)
+                    .unwrap();
+                let made = json!({"sum": {"loss": loss, "samples": samples}});
+                (sum, loss, samples) = ([0.0; 5], 0.0, 0);
+                match change(made) {
+                    Some(text) => answer(text),
+                    None => break,
+                }
+            }
+        }
+        told
+    })
+}
+
+/// A worker that begins on a line.
+fn begin(line: Arc<Line>, layout: Layout) -> Result<External, WorkerError> {
+    let folder = tempfile::tempdir().unwrap();
+    let facts = Facts {
+        samples: 9,
+        data: Some(Path::new("data")),
+    };
+    External::new((layout, Box::new(|| vec![0.5; 5])), facts, line, folder.path())
+}
+
+/// A line to `child`, and news of its end.
+fn line(child: UnixStream, own: UnixStream) -> (Arc<Line>, mpsc::Receiver<()>) {
+    let (ended, end) = mpsc::channel();
+    // A test may not wait for the end.
+    let line = Line::new(own, move || ended.send(()).unwrap_or_default()).unwrap();
+    // Only the process at the other end may keep it open.
+    drop(child);
+    (Arc::new(line), end)
+}
+
+/// A worker, and the process that computes for it.
+fn pair(
+    change: impl FnMut(Value) -> Option<String> + Send + 'static,
+) -> (External, JoinHandle<Told>, mpsc::Receiver<()>) {
+    let (own, child) = UnixStream::pair().unwrap();
+    let there = compute(child.try_clone().unwrap(), change);
+    let (line, end) = line(child, own);
+    (begin(line, layout(TensorRule::Step)).unwrap(), there, end)
+}
+
+fn honest(answer: Value) -> Option<String> {
+    Some(answer.to_string())
+}
+
+#[test]
+fn the_other_process_sums_what_it_is_asked_for() {
+    let (mut worker, there, _end) = pair(honest);
+    assert_eq!((worker.device_name(), worker.deterministic()), ("abacus", false));
+    let params = vec![1.0, 2.0, 3.0, 4.0, 5.0];
+    let address = params.as_ptr();
+    let made = worker.contribute(params, &[1, 4]).unwrap();
+    assert_eq!(made.gradient, [-3.0, -1.0, 1.0, 3.0, 5.0]);
+    assert_eq!((made.loss_sum, made.samples), (22.5, 2));
+    assert_eq!(made.gradient.as_ptr(), address);
+
+    // Sums over several calls, from the same parameters, and none.
+    worker.accumulate(&[1]).unwrap();
+    worker.accumulate(&[4]).unwrap();
+    let again = read_sync(worker.take()).unwrap();
+    assert_eq!((&again.gradient, again.loss_sum), (&made.gradient, made.loss_sum));
+    let nothing = worker.contribute(vec![1.0; 5], &[]).unwrap();
+    assert_eq!(
+        (nothing.gradient, nothing.loss_sum, nothing.samples),
+        (vec![0.0; 5], 0.0, 0)
+    );
+
+    // Zeros try the device out: it keeps the parameters that it has.
+    let trial = worker.contribute(vec![0.0; 5], &[0]).unwrap();
+    assert_eq!(trial.gradient, [1.0; 5]);
+    assert!(worker.load(vec![0.0; 4]).is_err());
+    drop(worker);
+
+    let told = there.join().unwrap();
+    let begin = &told[0]["begin"];
+    assert_eq!(
+        (&begin["elements"], &begin["samples"], &begin["data"]),
+        (&json!(5), &json!(9), &json!("data"))
+    );
+    assert_eq!(
+        begin["tensors"][1],
+        json!({"name": "bias", "shape": [1], "offset": 4})
+    );
+    // Nobody finds the vector any more.
+    assert!(!Path::new(begin["file"].as_str().unwrap()).exists());
+    let expected = [
+        json!({"prefetch": [1, 4]}),
+        json!({"load": true}),
+        json!({"accumulate": [1, 4]}),
+        json!("take"),
+    ];
+    assert_eq!(told[1..5], expected);
+}
+
+#[test]
+fn a_sum_may_have_fewer_samples_and_no_more() {
+    let (mut worker, _there, _end) = pair(|_| Some(json!({"sum": {"loss": 1.5, "samples": 1}}).to_string()));
+    let made = worker.contribute(vec![1.0; 5], &[2, 3, 4]).unwrap();
+    assert_eq!((made.loss_sum, made.samples), (1.5, 1));
+    // Of no sample nothing counts, whatever the file holds.
+    let (mut worker, _there, _end) = pair(|_| Some(json!({"sum": {"loss": 1.5, "samples": 0}}).to_string()));
+    let made = worker.contribute(vec![1.0; 5], &[2, 3, 4]).unwrap();
+    assert_eq!(
+        (made.gradient, made.loss_sum, made.samples),
+        (vec![0.0; 5], 0.0, 0)
+    );
+    let (mut worker, _there, _end) = pair(|_| Some(json!({"sum": {"loss": 1.5, "samples": 4}}).to_string()));
+    assert!(worker.contribute(vec![1.0; 5], &[2, 3, 4]).is_err());
+}
+
+#[test]
+fn sums_that_are_not_finite_are_told_apart_from_failures() {
+    let lost = json!({"sum": {"loss": null, "samples": 1}}).to_string();
+    let (mut worker, _there, _end) = pair(move |_| Some(lost.clone()));
+    assert_eq!(
+        worker.contribute(vec![1.0; 5], &[2]),
+        Err(WorkerError::LossNotFinite)
+    );
+    let (mut worker, _there, _end) = pair(|_| Some(json!({"sum": {"loss": 1.0, "samples": 1}}).to_string()));
+    let mut params = vec![1.0; 5];
+    params[4] = f32::INFINITY;
+    let tensor = "bias".to_owned();
+    assert_eq!(
+        worker.contribute(params, &[2]),
+        Err(WorkerError::GradientNotFinite { tensor })
+    );
+}
+
+#[test]
+fn what_the_other_process_says_of_an_error_is_told() {
+    for (says, told) in [
+        (
+            json!({"error": "out of memory"}).to_string(),
+            "says: out of memory",
+        ),
+        ("what?".to_owned(), "which is no answer"),
+        (json!({"device": "x"}).to_string(), "answers something else"),
+        // Longer than any answer.
+        ("x".repeat(LONGEST_ANSWER as usize), "has ended"),
+    ] {
+        let (mut worker, _there, _end) = pair(move |_| Some(says.clone()));
+        let why = worker.contribute(vec![1.0; 5], &[2]).unwrap_err().to_string();
+        assert!(why.contains(told), "{why}");
+    }
+}
+
+#[test]
+fn the_end_of_the_other_process_is_noticed_at_work_and_at_rest() {
+    let (mut worker, there, end) = pair(|_| None);
+    let why = worker.contribute(vec![1.0; 5], &[2]).unwrap_err().to_string();
+    assert!(why.contains("has ended: start it again"), "{why}");
+    there.join().unwrap();
+    end.recv_timeout(Duration::from_secs(20)).unwrap();
+    assert!(worker.contribute(vec![1.0; 5], &[2]).is_err());
+
+    let (own, child) = UnixStream::pair().unwrap();
+    let mut held = child.try_clone().unwrap();
+    held.write_all(b"{\"device\": \"x\"}\n").unwrap();
+    let (line, end) = line(child, own);
+    let _worker = begin(line, layout(TensorRule::Step)).unwrap();
+    assert!(end.try_recv().is_err());
+    drop(held);
+    end.recv_timeout(Duration::from_secs(20)).unwrap();
+}
+
+#[test]
+fn a_model_with_running_statistics_is_refused() {
+    let (own, child) = UnixStream::pair().unwrap();
+    let (line, _end) = line(child, own);
+    let Err(why) = begin(line, layout(TensorRule::Mean { rate: 0.1 })) else {
+        panic!("it was taken")
+    };
+    assert!(why.to_string().contains("bias is a running statistic"), "{why}");
+}
+
+#[test]
+fn after_a_pause_the_same_process_goes_on() {
+    let (own, child) = UnixStream::pair().unwrap();
+    let there = compute(child.try_clone().unwrap(), honest);
+    let (line, _end) = line(child, own);
+    for _ in 0..2 {
+        let mut worker = begin(line.clone(), layout(TensorRule::Step)).unwrap();
+        let made = worker.contribute(vec![1.0; 5], &[3]).unwrap();
+        assert_eq!(made.gradient, [-2.0; 5]);
+    }
+    drop(line);
+    assert_eq!(there.join().unwrap().len(), 2 * 5);
+}
+
+#[test]
+fn a_vector_of_several_parts_is_copied_whole() {
+    let file = tempfile::tempfile().unwrap();
+    let values: Vec<f32> = (0..2 * SMALLEST_PART + 7).map(|value| value as f32).collect();
+    write(&file, &values).unwrap();
+    let mut back = vec![0.0; values.len()];
+    read(&file, &mut back).unwrap();
+    assert!(back == values);
+    assert!(read(&file, &mut vec![0.0; values.len() + 1]).is_err());
+}

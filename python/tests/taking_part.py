@@ -1,0 +1,60 @@
+"""Takes part in a run with PyTorch, as a process that a test can kill: `taking_part.py FOLDER WORKERS [TICKET]`.
+
+It founds a run without a ticket, or goes on with the run in its folder. It prints the ticket, then each round's digest, then
+the loss of the trained model.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from pathlib import Path
+
+import torch
+from torch import nn
+
+import annulus
+
+SAMPLES = 512
+#: Everything stays on this machine.
+LOCAL = {"listen": "127.0.0.1:0", "options": ["--no-announce", "--no-port-mapping", "--no-page"]}
+
+
+def data() -> tuple[torch.Tensor, torch.Tensor]:
+    """Points on either side of a curve, the same in every process."""
+    draw = torch.Generator().manual_seed(7)
+    points = torch.rand(SAMPLES, 2, generator=draw) * 2 - 1
+    return points, (points[:, 1] > torch.sin(3 * points[:, 0])).long()
+
+
+def classifier() -> nn.Module:
+    return nn.Sequential(nn.Linear(2, 32), nn.Tanh(), nn.Dropout(0.1), nn.Linear(32, 2))
+
+
+def main(folder: Path, workers: int, ticket: str | None) -> None:
+    torch.set_num_threads(1)
+    # Each process begins with weights of its own: only the founder's count.
+    torch.seed()
+    model, points = classifier(), data()
+    settings = {} if ticket else {"batch": 32, "rounds": 100_000, "lr": 5e-3}
+    run = annulus.member(
+        model, points, ticket=ticket, loss="cross_entropy", to=folder / "model", out=folder / "run", **LOCAL, **settings
+    )
+    print("ticket", run.ticket, flush=True)
+
+    def tell() -> None:
+        for event in run.events():
+            if event["event"] == "round":
+                print("round", event["round"], event["digest"], len(event["members"]), flush=True)
+
+    threading.Thread(target=tell, daemon=True).start()
+    with contextlib.suppress(KeyboardInterrupt), run:
+        for inputs, targets in run.loader(8, workers=workers):
+            run.backward(nn.functional.cross_entropy(model(inputs), targets))
+    model.eval()
+    print("loss", nn.functional.cross_entropy(model(points[0]), points[1]).item(), flush=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3] if len(sys.argv) > 3 else None)

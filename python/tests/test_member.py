@@ -1,0 +1,269 @@
+"""PyTorch as a member of a run, beside members that compute with the program's own kernels."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+from pathlib import Path
+from typing import Any
+
+try:
+    import safetensors  # noqa: F401
+    import torch
+except ImportError as error:
+    raise unittest.SkipTest(f"PyTorch as a member needs {error.name}") from error
+
+import taking_part
+from torch import nn
+
+import annulus
+from annulus import program
+from annulus.membership import wait_until_free
+
+#: Seconds that a run may take to do anything, on a busy machine.
+PATIENCE = 120.0
+
+
+class TakingPart:
+    """A process that takes part with PyTorch."""
+
+    def __init__(self, folder: Path, ticket: str | None = None) -> None:
+        arguments = [str(folder), "4", *([ticket] if ticket else [])]
+        # A group of its own, so that its readers of samples can be looked for.
+        self.process = subprocess.Popen(
+            [sys.executable, taking_part.__file__, *arguments],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(Path(annulus.__file__).parents[1])},
+        )
+        self.lines: queue.Queue[list[str]] = queue.Queue()
+        self.digests: dict[int, str] = {}
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        with self.process.stdout as lines:
+            for line in lines:
+                words = line.split()
+                if words[0] == "round":
+                    self.digests[int(words[1])] = words[2]
+                self.lines.put(words)
+
+    def ticket(self) -> str:
+        words = self.lines.get(timeout=PATIENCE)
+        return words[1] if words[0] == "ticket" else self.ticket()
+
+    def wait_for_rounds(self, count: int, members: int) -> None:
+        """Waits for more rounds of this many members."""
+        while count > 0:
+            words = self.lines.get(timeout=PATIENCE)
+            count -= words[0] == "round" and int(words[3]) == members
+
+
+class Members(unittest.TestCase):
+    def setUp(self) -> None:
+        try:
+            told = program.call(["join", "--help"])
+        except annulus.ProgramError as error:
+            self.skipTest(f"members need the program: {error}")
+        if "--external" not in told:
+            self.skipTest("members need a program of this version")
+        scratch = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+        self.addCleanup(scratch.cleanup)
+        self.folder = Path(scratch.name)
+        torch.manual_seed(3)
+
+    def taking_part(self, name: str, ticket: str | None = None) -> TakingPart:
+        member = TakingPart(self.folder / name, ticket)
+        self.addCleanup(member.process.wait)
+        self.addCleanup(member.process.kill)
+        return member
+
+    def join(self, ticket: str) -> annulus.Run:
+        """A member that computes with the program's own kernels."""
+        run = annulus.join(ticket, device="cpu", out=self.folder / "ours", wait=False, **taking_part.LOCAL)
+        self.addCleanup(run.stop)
+        return run
+
+    def member(self, model: nn.Module, data: Any, **options: Any) -> annulus.Member:
+        folders = {"to": self.folder / "model", "out": self.folder / "pytorch"}
+        run = annulus.member(model, data, **{**folders, **taking_part.LOCAL, **options})
+        self.addCleanup(run.stop)
+        return run
+
+    def found(self, **options: Any) -> tuple[nn.Module, annulus.Member]:
+        """A run of one member."""
+        model = taking_part.classifier()
+        return model, self.member(model, taking_part.data(), loss="cross_entropy", checked=False, **options)
+
+    def train(self, model: nn.Module, run: annulus.Member, **options: Any) -> int:
+        """The loop of a user; how many batches it had."""
+        count = 0
+        for inputs, targets in run.loader(**options):
+            run.backward(nn.functional.cross_entropy(model(inputs), targets))
+            count += 1
+        return count
+
+    def assert_audited(self, folder: Path) -> None:
+        report = json.loads(program.call(["inspect", folder, "--json"]).splitlines()[-1])
+        self.assertTrue(report["audit"]["sound"], report)
+
+    def test_a_member_is_killed_and_comes_back_beside_one_of_ours(self) -> None:
+        first = self.taking_part("pytorch")
+        ours = self.join(first.ticket())
+        digests: dict[int, str] = {}
+
+        def note() -> None:
+            for event in ours.events():
+                if event["event"] == "round":
+                    digests[event["round"]] = event["digest"]
+
+        threading.Thread(target=note, daemon=True).start()
+        first.wait_for_rounds(100, members=2)
+        first.process.kill()
+        alone = (event for event in ours.events() if event["event"] == "round" and len(event["members"]) == 1)
+        self.assertIsNotNone(next(alone, None))
+        again = self.taking_part("pytorch")
+        again.wait_for_rounds(100, members=2)
+        again.process.send_signal(signal.SIGINT)
+        again.process.wait(PATIENCE)
+        ours.stop()
+        both = {**first.digests, **again.digests}
+        common = both.keys() & digests.keys()
+        self.assertGreaterEqual(len(common), 200)
+        self.assertEqual({round_: both[round_] for round_ in common}, {round_: digests[round_] for round_ in common})
+        for name in ("pytorch/run", "ours"):
+            self.assert_audited(self.folder / name)
+
+    def test_the_program_ends_with_the_process_that_computes(self) -> None:
+        member = self.taking_part("pytorch")
+        member.ticket()
+        member.wait_for_rounds(3, members=1)
+        member.process.kill()
+        began = time.monotonic()
+        wait_until_free(self.folder / "pytorch/run")
+        self.assertLess(time.monotonic() - began, 20)
+        self.assert_audited(self.folder / "pytorch/run")
+
+    def test_a_run_of_ours_is_joined_and_ends_with_one_model(self) -> None:
+        model, data = taking_part.classifier(), taking_part.data()
+        names = {"x": data[0], "labels": data[1]}
+        ours = annulus.train(
+            model,
+            data,
+            loss="cross_entropy",
+            device="cpu",
+            to=self.folder / "model",
+            out=self.folder / "ours",
+            **taking_part.LOCAL,
+            batch=32,
+            rounds=200,
+            min_peers=2,
+            lr=5e-3,
+        )
+        self.addCleanup(ours.stop)
+        own = taking_part.classifier()
+        run = self.member(own, names, ticket=ours.ticket)
+        shares = []
+        for batch in run.loader(4, workers=2):
+            shares.append(len(batch["labels"]))
+            run.backward(nn.functional.cross_entropy(own(batch["x"]), batch["labels"]))
+        self.assertTrue(run.is_over)
+        self.assertIn(max(shares, default=0), range(1, 5))
+        ours.load_into(model)
+        for name, tensor in model.state_dict().items():
+            self.assertTrue(torch.equal(tensor, own.state_dict()[name]), name)
+        self.assert_audited(self.folder / "pytorch")
+
+    def test_frozen_parameters_come_from_the_founder(self) -> None:
+        model = taking_part.classifier()
+        model[0].weight.requires_grad_(False)
+        before = model[0].weight.clone()
+        founder = self.member(model, taking_part.data(), loss="cross_entropy", rounds=100_000, batch=8)
+        own = taking_part.classifier()
+        own[0].weight.requires_grad_(False)
+        joined = self.member(own, taking_part.data(), ticket=founder.ticket, out=self.folder / "joined")
+        self.assertTrue(torch.equal(own[0].weight, before))
+        joined.stop()
+        with self.assertRaisesRegex(annulus.ProgramError, "the run has no 0.weight"):
+            self.member(taking_part.classifier(), taking_part.data(), ticket=founder.ticket, out=self.folder / "other")
+
+    def test_the_loop_may_end_at_any_batch(self) -> None:
+        model, run = self.found(rounds=100_000, batch=32)
+        with run:
+            for at, (inputs, targets) in enumerate(run.loader(8)):
+                run.backward(nn.functional.cross_entropy(model(inputs), targets))
+                if at == 9:
+                    break
+        self.assertTrue(run.is_over)
+        self.assertIsInstance(run.watch(), annulus.Member)
+        # The third round has two of its four batches, and the other samples are still to come.
+        done = run.latest("round")
+        assert done is not None
+        self.assertEqual((done["round"], done["samples"]), (3, 16))
+        self.assert_audited(self.folder / "pytorch")
+
+    def test_a_finished_run_leaves_the_model_trained(self) -> None:
+        model, run = self.found(rounds=300, batch=32, lr=1e-2)
+        points, classes = taking_part.data()
+        before = nn.functional.cross_entropy(model(points), classes).item()
+        self.assertEqual(self.train(model, run), 300)
+        after = nn.functional.cross_entropy(model.eval()(points), classes).item()
+        self.assertLess(after, 0.5 * before)
+        # The same folder once more tries the device out at most.
+        again = taking_part.classifier()
+        self.assertLess(self.train(again, self.member(again, (points, classes))), 10)
+        self.assertTrue(torch.equal(again[0].weight, model[0].weight))
+
+    def test_local_steps(self) -> None:
+        model, run = self.found(rounds=100_000, batch=16, local_steps=4, lr=5e-3)
+        points, classes = taking_part.data()
+        before = nn.functional.cross_entropy(model(points), classes).item()
+        with run:
+            for at, (inputs, targets) in enumerate(run.loader(workers=2)):
+                run.backward(nn.functional.cross_entropy(model(inputs), targets))
+                if at == 200:
+                    break
+        run.load_into(model.eval(), wait=False)
+        self.assertLess(nn.functional.cross_entropy(model(points), classes).item(), 0.7 * before)
+        self.assert_audited(self.folder / "pytorch")
+
+    def test_mistakes_in_the_loop_are_told(self) -> None:
+        model, run = self.found(rounds=100_000, batch=32)
+        with run:
+            with self.assertRaisesRegex(annulus.AnnulusError, "once for each batch"):
+                run.backward(torch.zeros(()))
+            with self.assertRaisesRegex(annulus.AnnulusError, "loop over run.loader"):
+                run.watch()
+            with self.assertRaisesRegex(annulus.AnnulusError, "once for each batch"):
+                for _ in run.loader():
+                    pass
+            with self.assertRaisesRegex(annulus.AnnulusError, re.escape("it has the shape [32]")):
+                for inputs, targets in run.loader():
+                    run.backward(nn.functional.cross_entropy(model(inputs), targets, reduction="none"))
+
+    def test_data_sets_that_do_not_fit_are_refused(self) -> None:
+        class Stream(torch.utils.data.IterableDataset[Any]):
+            def __iter__(self) -> Any:
+                return iter(())
+
+        with self.assertRaisesRegex(annulus.ExportError, "which member computes which samples"):
+            self.member(taking_part.classifier(), Stream())
+        _, run = self.found(rounds=100_000, batch=8)
+        points, classes = taking_part.data()
+        with self.assertRaisesRegex(annulus.ProgramError, "has 100 samples, and the run trains on 461"):
+            short = points[:100], classes[:100]
+            self.member(taking_part.classifier(), short, ticket=run.ticket, out=self.folder / "short")
+
+
+if __name__ == "__main__":
+    unittest.main()
