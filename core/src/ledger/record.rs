@@ -11,7 +11,7 @@ use crate::run::room::Room;
 use serde::{Deserialize, Serialize};
 
 /// Version of the encoding of headers, records and heads in files. Every change of the fields needs a new version.
-pub const VERSION: u8 = 15;
+pub const VERSION: u8 = 16;
 
 /// A member's signed statement about itself in one attempt. It travels with the chunks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -200,6 +200,14 @@ impl Record {
     pub fn loss(&self) -> f32 {
         let sum: f64 = self.headers.iter().map(|h| f64::from(h.loss)).sum();
         (sum / self.weight() as f64) as f32
+    }
+
+    /// How long the round before it took: the median of what full members say.
+    pub(super) fn round_before_us(&self, is_full: impl Fn(PeerId) -> bool) -> Option<u64> {
+        let full = self.headers.iter().filter(|h| is_full(h.peer));
+        let mut told: Vec<u64> = full.map(|h| h.round_us).filter(|us| *us > 0).collect();
+        told.sort_unstable();
+        told.get(told.len() / 2).copied()
     }
 
     /// Its measurements of the exchange.

@@ -262,7 +262,9 @@ impl Story {
     pub fn cut(&mut self, a: PeerId, b: PeerId) {
         self.links.remove(&(a.min(b), a.max(b)));
         for (end, peer) in [(a, b), (b, a)] {
-            self.give(end, Input::LinkDown { peer });
+            if self.peers.contains_key(&end) {
+                self.give(end, Input::LinkDown { peer });
+            }
         }
     }
 
