@@ -181,3 +181,117 @@ pub(crate) fn place(members: &[Member], admission: &Admission, run: RunId, bug: 
         _ => Place::None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::invitation::Invitation;
+    use crate::access::signature::Key;
+    use crate::base::id::Contact;
+    use crate::ledger::Trials;
+    use crate::ledger::keeps::Keeper;
+    use crate::run::config::{Layout, Manifest};
+
+    const TICKET: TicketId = TicketId([7; 32]);
+    const SECOND_US: u64 = 1_000_000;
+
+    fn strike(accounts: &mut Accounts, times: usize) {
+        (0..times).for_each(|_| accounts.apply(0, &[TICKET].into()));
+    }
+
+    /// Seconds until the ticket may bring a guest.
+    fn wait_s(mut accounts: Accounts) -> u64 {
+        let may_at_last = |_: &u64| {
+            let may = accounts.may_bring(TICKET, None);
+            accounts.apply(SECOND_US, &BTreeSet::new());
+            may
+        };
+        (0..).find(may_at_last).expect("it does not wait for ever")
+    }
+
+    #[test]
+    fn each_strike_doubles_the_wait_up_to_its_cap() {
+        let waits = [0, 1, 2, 4, 8, 16, 16, 16];
+        for (strikes, wait) in waits.into_iter().enumerate() {
+            let mut accounts = Accounts::default();
+            strike(&mut accounts, strikes);
+            assert_eq!(wait_s(accounts.clone()), wait, "{strikes} strikes");
+            // A guest may come, and then the next has to wait as long.
+            accounts.apply(wait * SECOND_US, &BTreeSet::new());
+            accounts.bring(TICKET);
+            assert_eq!(wait_s(accounts), wait, "{strikes} strikes");
+        }
+        let mut accounts = Accounts::default();
+        strike(&mut accounts, 1000);
+        assert!(accounts.is_sound() && wait_s(accounts) == 16);
+    }
+
+    #[test]
+    fn strikes_halve_with_time() {
+        let mut accounts = Accounts::default();
+        strike(&mut accounts, 5);
+        for left in [2, 1] {
+            accounts.apply(HALF_LIFE_US, &BTreeSet::new());
+            assert_eq!(accounts.accounts[0].strikes, left);
+        }
+        accounts.apply(HALF_LIFE_US, &BTreeSet::new());
+        assert!(!accounts.has_strikes(TICKET));
+        strike(&mut accounts, 200);
+        accounts.apply(100 * HALF_LIFE_US, &BTreeSet::new());
+        assert!(!accounts.has_strikes(TICKET), "at once, if it was long");
+    }
+
+    #[test]
+    fn tickets_with_the_fewest_strikes_are_forgotten_first() {
+        let mut accounts = Accounts::default();
+        strike(&mut accounts, 2);
+        for n in 0..2 * MAX_ACCOUNTS {
+            let other = TicketId([100 + n as u8; 32]);
+            accounts.apply(0, &[other].into());
+            assert!(accounts.is_sound());
+        }
+        assert_eq!(accounts.accounts.len(), MAX_ACCOUNTS);
+        assert!(accounts.has_strikes(TICKET));
+    }
+
+    /// A member by a ticket of a page, or a full member.
+    fn member(name: u8, page: Option<u8>, manifest: &Manifest) -> Member {
+        let (root, peer) = (manifest.root(), PeerId([name; 32]));
+        let of_run = Invitation::of_run(Key::stand_in(root.key));
+        let by_page = |page: u8| {
+            let key = Key::stand_in(PeerId([page; 32]));
+            let ticket = of_run.narrow(root, key, Role::Contribute, None, None);
+            ticket.expect("the run's key grants all").admit(peer, root.run)
+        };
+        Member {
+            peer,
+            admission: page.map_or_else(|| Admission::stand_in(peer, root), by_page),
+            speed: 1000,
+            contact: Contact::default(),
+            trials: Trials::default(),
+            keeper: Keeper::default(),
+        }
+    }
+
+    #[test]
+    fn guests_of_a_ticket_with_more_than_its_share_make_room_for_others() {
+        let manifest = Manifest::new(Layout::flat(3));
+        let mut members = vec![member(1, None, &manifest)];
+        members.extend((0..32).map(|n| member(10 + n, Some(200), &manifest)));
+        let place = |members: &[Member], page| {
+            let admission = member(99, page, &manifest).admission;
+            place(members, &admission, manifest.run_id(), None)
+        };
+        assert_eq!(place(&members, None), Place::Free);
+        assert_eq!(place(&members, Some(200)), Place::None);
+        for taken in 0..SHARE as u8 {
+            let Place::Of(last) = place(&members, Some(201)) else {
+                panic!("there is none for guest {taken}");
+            };
+            assert_eq!(last, PeerId([41 - taken; 32]), "the last that came");
+            members.retain(|m| m.peer != last);
+            members.push(member(50 + taken, Some(201), &manifest));
+        }
+        assert_eq!(place(&members, Some(201)), Place::None, "it has its share");
+    }
+}

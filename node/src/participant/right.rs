@@ -75,12 +75,12 @@ impl Right {
     }
 
     /// A ticket for guests of its page: only to contribute, or to be a member if the model is split, since only members
-    /// can hold a part.
+    /// can hold a part. A contributor hands on none: it could only give away its own, and what guests do by it would
+    /// count against this peer.
     pub fn for_guests(&self, is_split: bool) -> Option<Ticket> {
         let role = if is_split { Role::Member } else { Role::Contribute };
         match self.role() {
-            Role::Watch => None,
-            Role::Contribute => Some(self.ticket.clone()),
+            Role::Watch | Role::Contribute => None,
             Role::Member => {
                 let made = Ticket::made_from(&self.invitation(), self.ticket.root, role, None, None);
                 let addrs = self.ticket.addrs.clone();
