@@ -701,7 +701,7 @@ fn who_shows_of_an_owner_what_that_has_not_signed_is_cut_off() {
 
 #[test]
 fn a_newcomer_is_told_who_was_convicted() {
-    let mut world = World::new(Topology::Ring, &[ANN, BEN]);
+    let mut world = World::new(Topology::Ring, &[ANN, BEN, EVE]);
     let attempt = world.attempt(ANN);
     let header = |weight| {
         let header = Header {
@@ -712,7 +712,6 @@ fn a_newcomer_is_told_who_was_convicted() {
         Key::stand_in(EVE).signed(&attempt, header)
     };
     let headers = [header(1), header(2)];
-    world.link(ANN, EVE);
     let proof = Conviction::new(attempt, headers);
     let mut invented = proof.clone();
     let Contradiction::Headers(headers) = &mut invented.said else {
@@ -723,6 +722,8 @@ fn a_newcomer_is_told_who_was_convicted() {
     assert_eq!(world.outlaws(ANN), []);
     world.say(BEN, ANN, Message::Convicted(Box::new(proof)));
     assert_eq!(world.outlaws(ANN), [(EVE, true)]);
+    world.until(|world| world.are_together(&[ANN, BEN]));
+    world.rounds(ANN, 3);
     world.join(CAT, ANN);
     world.until(|world| world.are_together(&[ANN, BEN, CAT]));
     assert_eq!(world.outlaws(CAT), [(EVE, true)]);

@@ -170,9 +170,13 @@ fn the_page_lets_in_contributors_and_no_members() {
     let (_, of_page) = url.split_once('#').expect("a ticket");
     assert_eq!(role(of_page), Role::Contribute);
     assert_eq!(role(ready["ticket"].as_str().expect("a ticket")), Role::Member);
-    let mut second = join(&folder, "second", of_page);
+    let args = ["join", of_page, "--device", "cpu", "--log-tickets"];
+    let mut second = Node::start("second", folder.join("second"), &args);
     second.members(2);
-    assert!(second.ready().event["ticket"].is_null());
+    let ready = second.ready().event;
+    assert!(ready["ticket"].is_null());
+    let url = ready["url"].as_str().expect("a page");
+    assert!(!url.contains('#'), "a contributor's page lets nobody in: {url}");
     assert!(second.leave(), "{}", second.errors());
     assert!(first.leave(), "{}", first.errors());
 }

@@ -231,6 +231,12 @@ impl Admission {
         self.chain.role()
     }
 
+    /// Whether any number of guests may come by the same ticket.
+    pub fn is_shared(&self) -> bool {
+        let last = self.chain.0.last();
+        self.role() < Role::Member && last.is_some_and(|grant| grant.uses.is_none())
+    }
+
     /// The ticket that the peer came by.
     pub fn ticket(&self, run: RunId) -> Option<TicketId> {
         self.chain.ids(run).last().copied()

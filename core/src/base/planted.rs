@@ -124,6 +124,14 @@ pub enum Bug {
     ComeBackTooSoon,
     /// A relayed frame is accepted each time it arrives.
     TakeAgain,
+    /// A guest's conviction bars a ticket that many share.
+    BarsShared,
+    /// Strikes against guests count by name.
+    StrikesByName,
+    /// The wait of a ticket with strikes has no cap.
+    WaitWithoutEnd,
+    /// One ticket may hold all places of guests.
+    NoShares,
     /// A peer that has said two contradictory things is not cut off.
     Forgive,
     /// The hashes of all headers are not compared.

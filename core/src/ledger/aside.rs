@@ -195,17 +195,17 @@ impl Trial {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Said {
     pub peer: PeerId,
-    pub is_full: bool,
     pub leaving: bool,
     pub speed: u64,
     pub compute_us: u64,
-    pub round_us: u64,
 }
 
 /// A committed round.
 pub(crate) struct Told<'a> {
     pub round: Round,
     pub said: &'a [Said],
+    /// How long the round before it took.
+    pub round_us: Option<u64>,
     /// Samples counted.
     pub weight: u64,
     /// Whether it trains, ...
@@ -219,14 +219,6 @@ pub(crate) struct Told<'a> {
 }
 
 impl Told<'_> {
-    /// Duration of the round before: the median of what full members say.
-    fn round_us(&self) -> Option<u64> {
-        let full = self.said.iter().filter(|said| said.is_full);
-        let mut told: Vec<u64> = full.map(|said| said.round_us).filter(|us| *us > 0).collect();
-        told.sort_unstable();
-        told.get(told.len() / 2).copied()
-    }
-
     fn has_left(&self, peer: PeerId) -> bool {
         self.said.iter().any(|said| said.peer == peer && said.leaving)
     }
@@ -264,7 +256,7 @@ impl Asides {
     pub(crate) fn apply(&mut self, told: &Told<'_>, manifest: &Manifest, keeps: bool) -> Vec<PeerId> {
         let counts = told.trains && told.at_once;
         let samples = std::mem::replace(&mut self.told, counts.then_some(told.weight));
-        if let Some(us) = told.round_us() {
+        if let Some(us) = told.round_us {
             self.elapsed_us = self.elapsed_us.saturating_add(us);
             if let Some(samples) = samples {
                 self.measure(samples, us, told);
@@ -432,18 +424,19 @@ mod tests {
             self.round += 1;
             let said = |n: &u8| Said {
                 peer: peer(*n),
-                is_full: true,
                 leaving: false,
                 speed: 1000,
                 compute_us: 1,
-                round_us: us(*n),
             };
             let said: Vec<Said> = self.members.iter().map(said).collect();
+            let mut told: Vec<u64> = self.members.iter().map(|n| us(*n)).filter(|us| *us > 0).collect();
+            told.sort_unstable();
             let before: Vec<PeerId> = self.members.iter().map(|n| peer(*n)).collect();
             let after: Vec<(PeerId, bool)> = next.iter().map(|n| (peer(*n), true)).collect();
             let told = Told {
                 round: self.round,
                 said: &said,
+                round_us: told.get(told.len() / 2).copied(),
                 weight: 100,
                 trains: true,
                 at_once: true,

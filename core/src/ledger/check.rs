@@ -355,6 +355,7 @@ impl Head {
         need(self.tickets.is_sound(), HeadError::Tickets)?;
         let trials = self.members.iter().all(|m| m.trials.is_sound());
         need(trials, HeadError::Members)?;
+        need(self.accounts.is_sound(), HeadError::Tickets)?;
         let parts = Parts::of(manifest).map(|parts| parts.all()).unwrap_or_default();
         let of_guests = |m: &Member| !m.is_full() && m.keeper.kept.or(&m.keeper.learns) != PartSet::default();
         let held = self.members.iter().map(|m| m.keeper.kept.or(&m.keeper.learns));
@@ -412,10 +413,8 @@ impl Head {
 fn check_computed(header: &Header, share: u64) -> Result<(), Fault> {
     let counted = header.weight;
     let whole = if header.keeps.refuses { 0 } else { share };
-    if u64::from(counted) == whole {
-        return Ok(());
-    }
-    Err(Fault::Samples { counted, share })
+    let is_whole = (u64::from(counted) == whole).then_some(());
+    is_whole.ok_or(Fault::Samples { counted, share })
 }
 
 fn check_samples(header: &Header, trains: bool, share: u64) -> Result<(), Fault> {

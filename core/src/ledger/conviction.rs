@@ -2,7 +2,8 @@
 //!
 //! An honest peer signs one header in an attempt, and one hash of the chunk that it finishes. Two different ones
 //! convict their author, whoever shows them, and members pass them on. New names are free, so the ticket that the
-//! author came by is bound too: it admits nobody any more.
+//! author came by is bound too, and admits nobody any more. Only a ticket that many guests share is not: see
+//! `accounts.rs` for what their failures cost.
 //!
 //! A peer that shows a false signature is cut off as well, but only by the receiver, which cannot prove the origin
 //! to others.
@@ -10,6 +11,7 @@
 use crate::access::invitation::Admission;
 use crate::access::signature::{Attempt, Scheme, Signed};
 use crate::base::id::{PeerId, RunId};
+use crate::base::planted::Bug;
 use crate::ledger::Header;
 use crate::ledger::seal::{Seal, Sealed};
 use crate::run::config::MAX_PEERS;
@@ -142,10 +144,11 @@ impl Outlaws {
     }
 
     /// Whether an outlaw came by the ticket of this admission, or by one that it was made from.
-    pub fn bars(&self, admission: &Admission, run: RunId) -> bool {
+    pub fn bars(&self, admission: &Admission, run: RunId, bug: Option<Bug>) -> bool {
+        let binds = |admission: &&Admission| !admission.is_shared() || bug == Some(Bug::BarsShared);
         let mut bound = self
             .proofs()
-            .filter_map(|proof| proof.admission.as_ref()?.ticket(run))
+            .filter_map(|proof| proof.admission.as_deref().filter(binds)?.ticket(run))
             .peekable();
         let ids = bound.peek().map(|_| admission.chain.ids(run)).unwrap_or_default();
         bound.any(|id| ids.contains(&id))

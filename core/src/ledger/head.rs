@@ -4,8 +4,9 @@
 mod next;
 
 use crate::access::signature::{Attempt, Signed};
-use crate::base::id::{Digest, PeerId, Round};
+use crate::base::id::{Digest, PeerId, Round, RunId, TicketId};
 use crate::base::planted::{self, Bug};
+use crate::ledger::accounts::{self, Accounts};
 use crate::ledger::admission::Admissions;
 use crate::ledger::aside::{Aside, Asides, Said, Told};
 use crate::ledger::cut::{Given, SampleRange};
@@ -21,6 +22,7 @@ use crate::run::config::Manifest;
 use crate::run::parts::{PartSet, Parts};
 use serde::{Deserialize, Serialize};
 use std::cell::LazyCell;
+use std::collections::BTreeSet;
 use std::num::NonZeroU16;
 
 /// The name of a lineage, to which its members bind their signatures. It includes the samples that the lineage
@@ -60,6 +62,8 @@ pub struct Head {
     pub admissions: Admissions,
     /// Revoked and used tickets.
     pub tickets: Tickets,
+    /// Tickets whose guests have failed.
+    pub accounts: Accounts,
     /// How often and by which topology members exchange.
     pub pace: Pace,
     /// Peers that stand aside, and the trial of newcomers.
@@ -117,6 +121,7 @@ impl Head {
             forks: Vec::new(),
             admissions: Admissions::default(),
             tickets: Tickets::default(),
+            accounts: Accounts::default(),
             pace: Pace::new(manifest),
             asides: Asides::default(),
             untrained: Parts::of(manifest).map(|parts| parts.all()).unwrap_or_default(),
@@ -215,7 +220,8 @@ impl Head {
         for said in record.headers.iter().flat_map(|h| &h.revoked) {
             add(&mut self.tickets.revoked, said.clone(), *run);
         }
-        let mut members = self.next_members(record, trains.then_some(&shares[..]), || *run);
+        self.charge(record, || *run, bug);
+        let (mut members, displaced) = self.next_members(record, trains.then_some(&shares[..]), || *run, bug);
         if self.ahead.is_empty() && (trains || manifest.overlap) {
             self.take_out(&shares);
             self.take_out(std::slice::from_ref(&batch));
@@ -248,6 +254,7 @@ impl Head {
         self.part(members, |peer| {
             stand_aside.contains(&peer)
                 || out.contains(&peer)
+                || displaced.contains(&peer)
                 || record.headers.iter().any(|h| h.leaving && h.peer == peer)
         });
         self.admit(record, manifest);
@@ -261,6 +268,19 @@ impl Head {
         self.take_shift(manifest, bug == Some(Bug::CutAtOnce));
     }
 
+    /// Charges the tickets of guests that a round has lost.
+    fn charge(&mut self, record: &Record, run: impl Fn() -> RunId, bug: Option<Bug>) {
+        let is_lost = |m: &&Member| record.headers.iter().all(|h| h.peer != m.peer);
+        let account = |m: &Member| match bug {
+            Some(Bug::StrikesByName) => Some(TicketId(m.peer.0)),
+            _ => accounts::account(&m.admission, run()),
+        };
+        let guests = self.members.iter().filter(|m| !m.is_full()).filter(is_lost);
+        let lost: BTreeSet<TicketId> = guests.filter_map(account).collect();
+        let took_us = record.round_before_us(|peer| self.is_full(peer)).unwrap_or(0);
+        self.accounts.apply(took_us, &lost);
+    }
+
     /// Those of the next round's members that stand aside instead.
     fn take_aside(
         &mut self,
@@ -271,11 +291,9 @@ impl Head {
     ) -> Vec<PeerId> {
         let said = |header: &Signed<Header>| Said {
             peer: header.peer,
-            is_full: self.is_full(header.peer),
             leaving: header.leaving,
             speed: header.speed,
             compute_us: header.compute_us,
-            round_us: header.round_us,
         };
         let said: Vec<Said> = record.headers.iter().map(said).collect();
         let before: Vec<PeerId> = self.members.iter().map(|m| m.peer).collect();
@@ -283,6 +301,7 @@ impl Head {
         let told = Told {
             round: record.round,
             said: &said,
+            round_us: record.round_before_us(|peer| self.is_full(peer)),
             weight: record.weight(),
             trains: self.trains_record(manifest, record),
             at_once: record.attempt == 0,

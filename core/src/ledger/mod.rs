@@ -7,9 +7,10 @@
 //! - Measurements: `trials` of devices, `pace` (how members exchange), `aside` (slow newcomers).
 //! - Kept parts: `keeps`, `keepers` (who should keep what), `spans`, `shifts` (planned moves), `saved` and `back`
 //!   (going back to saved rounds).
-//! - Admission: `admission` (sponsors), `tickets`, `revocations`.
+//! - Admission: `admission` (sponsors), `tickets`, `revocations`, `accounts` (what guests of a ticket cost).
 //! - Proofs: `decision`, `seal`, `conviction`, `claim` and `fork` (where lineages stand and part).
 
+pub mod accounts;
 pub mod admission;
 pub mod allot;
 pub mod aside;

@@ -202,6 +202,14 @@ impl Record {
         (sum / self.weight() as f64) as f32
     }
 
+    /// How long the round before it took: the median of what full members say.
+    pub(super) fn round_before_us(&self, is_full: impl Fn(PeerId) -> bool) -> Option<u64> {
+        let full = self.headers.iter().filter(|h| is_full(h.peer));
+        let mut told: Vec<u64> = full.map(|h| h.round_us).filter(|us| *us > 0).collect();
+        told.sort_unstable();
+        told.get(told.len() / 2).copied()
+    }
+
     /// Its measurements of the exchange.
     pub(super) fn exchanged(&self) -> Exchanged {
         let took = self.headers.iter().map(|h| h.exchange_us).filter(|us| *us > 0);

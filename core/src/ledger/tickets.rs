@@ -1,7 +1,7 @@
 //! The state of tickets in a lineage: which were revoked, and who has used the limited ones. A function of the
 //! records alone, so that all members agree. It does not know what a ticket is.
 
-use crate::access::invitation::{Admission, Revocation};
+use crate::access::invitation::{Admission, MAX_USES, Revocation};
 use crate::base::id::{PeerId, RunId, TicketId};
 use crate::ledger::record::Member;
 use crate::ledger::revocations::Revocations;
@@ -13,6 +13,9 @@ const MAX_SPENT: usize = 1024;
 
 /// Most former full members remembered: a side of a parted run has no more than a view.
 const MAX_FORMER: usize = MAX_PEERS;
+/// Most names remembered of one ticket, so that one does not fill the books. Later names are only counted, so each
+/// return is another use.
+const MAX_NAMES: usize = MAX_SPENT / 4;
 
 /// Why a peer is not admitted although its proof is valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, thiserror::Error)]
@@ -48,6 +51,8 @@ pub struct Tickets {
     /// Full members that are no members any more, and what they came by, the last at the end. Where lineages meet,
     /// they speak for another.
     former: Vec<(PeerId, Admission)>,
+    /// The further uses of those with too many. Sorted.
+    counted: Vec<(TicketId, u32)>,
 }
 
 impl Tickets {
@@ -61,16 +66,28 @@ impl Tickets {
         if self.revokes(admission, run) {
             return Err(Barred::Revoked);
         }
-        let room = self.spent.len() + admission.chain.0.len() <= MAX_SPENT;
+        let rows = self.spent.len() + self.counted.len();
         let left = |(id, uses): (TicketId, u32)| {
-            let by_it = self.spent.iter().filter(|(spent, _)| *spent == id);
-            self.spent.contains(&(id, peer)) || (room && by_it.count() < uses as usize)
+            let counted = self.counted(id);
+            let room = counted > 0 || rows + admission.chain.0.len() <= MAX_SPENT;
+            self.spent.contains(&(id, peer)) || (room && self.names(id) + counted < uses as usize)
         };
         if limited(admission, run).all(left) {
             Ok(())
         } else {
             Err(Barred::UsedUp)
         }
+    }
+
+    /// The names remembered of a ticket.
+    fn names(&self, id: TicketId) -> usize {
+        self.spent.iter().filter(|(spent, _)| *spent == id).count()
+    }
+
+    /// The uses of a ticket that were only counted.
+    fn counted(&self, id: TicketId) -> usize {
+        let row = self.counted.iter().find(|(counted, _)| *counted == id);
+        row.map_or(0, |(_, uses)| *uses as usize)
     }
 
     /// Whether the ticket of an admission was revoked.
@@ -104,17 +121,27 @@ impl Tickets {
     /// Notes that a peer has come in.
     pub fn spend(&mut self, admission: &Admission, peer: PeerId, run: RunId) {
         for (id, _) in limited(admission, run) {
-            if let Err(place) = self.spent.binary_search(&(id, peer)) {
+            let Err(place) = self.spent.binary_search(&(id, peer)) else {
+                continue;
+            };
+            if self.names(id) < MAX_NAMES {
                 self.spent.insert(place, (id, peer));
+                continue;
+            }
+            match self.counted.binary_search_by_key(&id, |(counted, _)| *counted) {
+                Ok(place) => self.counted[place].1 += 1,
+                Err(place) => self.counted.insert(place, (id, 1)),
             }
         }
     }
 
     /// Whether records can lead to it.
     pub(crate) fn is_sound(&self) -> bool {
-        let spent = self.spent.is_sorted_by(|a, b| a < b) && self.spent.len() <= MAX_SPENT;
+        let spent = self.spent.is_sorted_by(|a, b| a < b) && self.counted.is_sorted_by(|a, b| a.0 < b.0);
+        let counted = self.counted.iter().all(|(_, uses)| *uses <= MAX_USES);
+        let bounded = self.spent.len() + self.counted.len() <= MAX_SPENT;
         let former = self.former.len() <= MAX_FORMER && self.former.iter().all(|(_, a)| a.chain.is_bounded());
-        spent && former && self.revoked.is_sound()
+        spent && counted && bounded && former && self.revoked.is_sound()
     }
 }
 
@@ -147,6 +174,39 @@ mod tests {
 
     fn of_run() -> Invitation {
         Invitation::of_run(Key::stand_in(ROOT.key))
+    }
+
+    fn come(tickets: &mut Tickets, by: &Invitation, peer: PeerId) -> Option<()> {
+        let admission = by.admit(peer, ROOT.run);
+        tickets.check(&admission, peer, ROOT.run).ok()?;
+        tickets.spend(&admission, peer, ROOT.run);
+        Some(())
+    }
+
+    #[test]
+    fn one_ticket_does_not_use_up_the_others() {
+        let mut tickets = Tickets::default();
+        let (any, many) = (made(&of_run(), 1, None), made(&of_run(), 2, Some(MAX_USES)));
+        let names = || (0..1100).map(|n| key(10 + n).peer());
+        assert_eq!(
+            names().filter_map(|peer| come(&mut tickets, &any, peer)).count(),
+            1100
+        );
+        assert_eq!(tickets, Tickets::default(), "an unlimited ticket needs no books");
+        let by_many = names().filter_map(|peer| come(&mut tickets, &many, peer)).count();
+        assert_eq!(by_many, MAX_USES as usize);
+        assert!(
+            names()
+                .take(MAX_NAMES)
+                .all(|peer| come(&mut tickets, &many, peer).is_some()),
+            "they are known"
+        );
+        for n in 0..500 {
+            let own = made(&of_run(), 5000 + n, Some(1));
+            assert_eq!(come(&mut tickets, &own, key(9000 + n).peer()), Some(()));
+            assert_eq!(come(&mut tickets, &own, key(9999).peer()), None, "it is used up");
+        }
+        assert!(tickets.is_sound());
     }
 
     #[test]
@@ -194,20 +254,19 @@ mod tests {
     #[test]
     fn no_more_uses_are_remembered_than_there_is_room_for() {
         let mut tickets = Tickets::default();
-        let many = made(&of_run(), 2, Some(crate::access::invitation::MAX_USES));
-        let more = made(&of_run(), 3, Some(1));
-        for n in 0.. {
-            let peer = key(n).peer();
-            let admission = many.admit(peer, ROOT.run);
-            if tickets.check(&admission, peer, ROOT.run).is_err() {
-                break;
+        // Nested tickets, as only members make them.
+        for n in 0..5 {
+            let mut many = made(&of_run(), 10 + n, Some(MAX_USES));
+            for inner in 0..3 {
+                many = made(&many, 100 + 10 * n + inner, Some(MAX_USES));
             }
-            tickets.spend(&admission, peer, ROOT.run);
+            let names = (0..=MAX_USES as usize).map(|name| key(10_000 * (n + 1) + name).peer());
+            let come = names.map_while(|peer| come(&mut tickets, &many, peer)).count();
+            assert_eq!(come, if n == 0 { MAX_NAMES } else { 0 });
         }
-        assert_eq!(tickets.spent.len(), MAX_SPENT);
-        let peer = key(5000).peer();
-        let late = more.admit(peer, ROOT.run);
-        assert_eq!(tickets.check(&late, peer, ROOT.run), Err(Barred::UsedUp));
+        assert!(tickets.spent.len() + tickets.counted.len() <= MAX_SPENT);
+        let late = made(&of_run(), 3, Some(1));
+        assert_eq!(come(&mut tickets, &late, key(5000).peer()), None);
         assert!(tickets.is_sound());
     }
 }

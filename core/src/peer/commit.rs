@@ -182,7 +182,7 @@ fn tell_changes(before: &[Member], record: &Record, shared: &mut Shared) {
     let head = &shared.lineage.head;
     for member in before.iter().filter(|m| head.position(m.peer).is_none()) {
         // Why the others ceased to be members was reported with the decision.
-        if record.headers.iter().any(|h| h.peer == member.peer) {
+        if let Some(header) = record.headers.iter().find(|h| h.peer == member.peer) {
             let revoked = head.tickets.revokes(&member.admission, shared.root.run);
             let stands_aside = head
                 .asides
@@ -191,7 +191,8 @@ fn tell_changes(before: &[Member], record: &Record, shared: &mut Shared) {
             let reason = match () {
                 () if revoked => Reason::Revoked,
                 () if stands_aside => Reason::StandsAside,
-                () => Reason::Goodbye,
+                () if header.leaving => Reason::Goodbye,
+                () => Reason::MadeRoom,
             };
             changes.push((member.peer, reason));
         }

@@ -33,7 +33,7 @@ use crate::peer::meeting::Shown;
 use crate::peer::next::{Next, Outcast};
 use crate::peer::reason::{OutcastReason, Reason};
 use crate::peer::shared::{Shared, Stage};
-use crate::peer::sponsor::{InWork, Sponsor, hand_out, hand_out_digests};
+use crate::peer::sponsor::{InWork, Sponsor, hand_out_digests};
 use crate::run::parts::PartSet;
 use crate::state::apply::Applying;
 use crate::wire::rights::Kind;
@@ -131,8 +131,8 @@ impl Member {
         shared.differing.retain(|peer, _| self.view.contains(*peer));
         let head = shared.head();
         let is_bound = |peer| {
-            let bars =
-                |m: &ledger::Member| m.peer == peer && shared.outlaws.bars(&m.admission, shared.root.run);
+            let (run, bug) = (shared.root.run, shared.settings.bug());
+            let bars = |m: &ledger::Member| m.peer == peer && shared.outlaws.bars(&m.admission, run, bug);
             head.admissions.is_fresh(peer) && head.members.iter().any(bars)
         };
         let outlaws = self
@@ -408,7 +408,7 @@ impl Member {
                 let asked = self.sponsor.on_ready(from, ready, work, shared);
                 return self.after_asked(from, asked, shared);
             }
-            Message::Fetch { block } => hand_out(from, block, shared),
+            Message::Fetch { block } => self.sponsor.on_fetch(from, block, shared),
             Message::Doubt => hand_out_digests(from, shared),
             Message::Learn { part } => return self.on_learn(from, part, shared),
             Message::Moments {

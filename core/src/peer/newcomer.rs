@@ -213,7 +213,11 @@ impl Newcomer {
                 }
             }
             Message::Convicted(proof) => {
-                if let Some(peer) = shared.convict(*proof) {
+                let convicted = match self.follows(from) {
+                    true => shared.convict_anybody(*proof),
+                    false => shared.convict(*proof),
+                };
+                if let Some(peer) = convicted {
                     return self.on_refused(peer, None, shared);
                 }
             }

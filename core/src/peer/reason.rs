@@ -25,6 +25,8 @@ pub enum Reason {
     CaughtUp,
     /// It announced that it leaves.
     Goodbye,
+    /// A guest of another ticket has its place, since its own ticket has many.
+    MadeRoom,
     /// The run would be slower with it. It follows a member, and is tried again.
     StandsAside,
     /// The ticket that it came by was revoked.
@@ -62,7 +64,7 @@ impl Reason {
     pub fn change(&self) -> Change {
         match self {
             Self::CaughtUp => Change::Joined,
-            Self::Goodbye => Change::Left,
+            Self::Goodbye | Self::MadeRoom => Change::Left,
             Self::StandsAside => Change::StandsAside,
             Self::Revoked | Self::TooSlow | Self::Diverged => Change::Evicted,
             Self::Silent
@@ -85,6 +87,7 @@ impl fmt::Display for Reason {
         f.write_str(match self {
             Self::CaughtUp => "caught up",
             Self::Goodbye => "said goodbye",
+            Self::MadeRoom => "made room for a guest of another ticket",
             Self::StandsAside => "stands aside",
             Self::Revoked => "its ticket was revoked",
             Self::Silent => "silent",

@@ -261,7 +261,7 @@ impl Shared {
         if expires && admission.chain.has_expired(self.clock_s()) {
             return Err(Barred::Expired);
         }
-        if self.outlaws.bars(admission, self.root.run) {
+        if self.outlaws.bars(admission, self.root.run, self.settings.bug()) {
             return Err(Barred::Convicted);
         }
         self.head().tickets.check(admission, peer, self.root.run)

@@ -3,21 +3,24 @@
 
 mod expired;
 mod follower;
+mod room;
 
 use self::expired::Expired;
 use self::follower::Follower;
+use self::room::has_place;
 use crate::access::invitation::{Admission, Role};
 use crate::access::signature::Signed;
 use crate::base::id::{Contact, PeerId, Round};
 use crate::base::planted::Bug;
 use crate::base::time::Time;
 use crate::collective::Assembly;
+use crate::ledger::accounts::account;
 use crate::ledger::admission::MAX_NAMED;
 use crate::ledger::check::is_fresh;
 use crate::ledger::tickets::Barred;
 use crate::ledger::{Head, Newcomer, Ready};
 use crate::peer::late;
-use crate::peer::shared::{MAX_REMEMBERED, Shared};
+use crate::peer::shared::Shared;
 use crate::reach::detector::FLOOR;
 use crate::run::config::MAX_PEERS;
 use crate::state::{joined, root};
@@ -75,25 +78,14 @@ pub(crate) enum Asked {
 #[derive(Debug, Default)]
 pub(crate) struct Sponsor {
     followers: BTreeMap<PeerId, Follower>,
+    /// Number of the next one.
+    next: u64,
     /// Newcomers that were told that there is no place: they ask again, and need to hear of no round before.
     waiting: BTreeSet<PeerId>,
     expired: Expired,
 }
 
 impl Sponsor {
-    /// Whether a peer waits for a place.
-    pub fn keeps_waiting(&self, peer: PeerId) -> bool {
-        self.waiting.contains(&peer)
-    }
-
-    /// A peer is told that there is no place for it.
-    fn keep_waiting(&mut self, peer: PeerId, shared: &mut Shared) {
-        if self.waiting.len() < MAX_REMEMBERED {
-            self.waiting.insert(peer);
-        }
-        shared.control(peer, Message::NoPlace);
-    }
-
     pub fn has(&self, peer: PeerId) -> bool {
         self.followers.contains_key(&peer)
     }
@@ -123,17 +115,6 @@ impl Sponsor {
         self.followers.values_mut().for_each(|f| f.begin_attempt(lag));
     }
 
-    /// Whether there is room for one more follower. Only full members have any, while the run goes on.
-    fn has_room(&self, peer: PeerId, role: Role, goes_on: bool, shared: &Shared) -> bool {
-        let mut watchers = self
-            .followers
-            .values()
-            .filter(|f| f.admission.role() == Role::Watch);
-        let room =
-            self.followers.len() < MAX_PEERS && (role > Role::Watch || watchers.nth(WATCHERS - 1).is_none());
-        (self.has(peer) || room) && (shared.settings.role() == Role::Member || !goes_on)
-    }
-
     /// A newcomer asks to follow.
     pub fn on_follow(
         &mut self,
@@ -142,7 +123,8 @@ impl Sponsor {
         work: Option<InWork<'_>>,
         shared: &mut Shared,
     ) -> Asked {
-        if !self.has_room(from, admission.role(), work.is_some(), shared) {
+        // Only full members can be followed while the run goes on.
+        if work.is_some() && shared.settings.role() != Role::Member {
             shared.control(from, late::not_a_member());
             return Asked::Well;
         }
@@ -160,9 +142,13 @@ impl Sponsor {
             shared.control(from, Message::Barred { why });
             return Asked::Well;
         }
-        if work.is_some() && !is_member && !has_place(admission.role(), shared) {
+        if work.is_some() && !is_member && !has_place(&admission, shared) {
             self.forget(from);
             self.keep_waiting(from, shared);
+            return Asked::Well;
+        }
+        if !self.has(from) && !self.make_room(&admission, shared) {
+            shared.control(from, late::not_a_member());
             return Asked::Well;
         }
         // If it begins again, its blocks perhaps did not fit together.
@@ -193,8 +179,14 @@ impl Sponsor {
         let applied = round - u64::from(missed.is_some());
         let follower = match self.followers.get(&from) {
             Some(before) => before.again(contact, applied, round),
-            None => Follower::new(admission, contact, applied, round),
+            None => {
+                let account = account(&admission, shared.root.run);
+                let mut new = Follower::new(admission, contact, applied, round);
+                (new.account, new.number, new.progress_at) = (account, self.next, shared.now);
+                new
+            }
         };
+        self.next += 1;
         self.waiting.remove(&from);
         self.followers.insert(from, follower);
         shared.bulk(from, following);
@@ -278,7 +270,7 @@ impl Sponsor {
             return;
         }
         let followers = self.followers.iter();
-        let without = followers.filter(|(_, f)| !has_place(f.admission.role(), shared));
+        let without = followers.filter(|(_, f)| !has_place(&f.admission, shared));
         for peer in without.map(|(peer, _)| *peer).collect::<Vec<_>>() {
             self.followers.remove(&peer);
             self.keep_waiting(peer, shared);
@@ -345,6 +337,7 @@ impl Sponsor {
                 let good = good || shared.settings.planted(Bug::TrustSponsors);
                 if good && ready.round >= f.since {
                     f.ready = Some(ready);
+                    f.progress_at = shared.now;
                 }
             }
             (Some(_), None) => {
@@ -361,7 +354,7 @@ impl Sponsor {
 
     /// Whether a follower waits to become a member, and may.
     pub fn has_ready(&self, view: &View, shared: &Shared) -> bool {
-        self.named(view, shared).next().is_some()
+        !self.named(view, shared).is_empty()
     }
 
     /// When a follower that has to wait may become a member of a run that waits itself.
@@ -378,7 +371,10 @@ impl Sponsor {
             admission: f.admission.clone(),
             contact: f.contact.clone(),
         };
-        self.named(view, shared).take(MAX_NAMED).map(newcomer).collect()
+        let named = self.named(view, shared).into_iter().take(MAX_NAMED);
+        let mut newcomers: Vec<Newcomer> = named.map(newcomer).collect();
+        newcomers.sort_by_key(Newcomer::peer);
+        newcomers
     }
 
     /// Followers that may be named. They must receive this round, since a newcomer that does not hear of the round
@@ -386,35 +382,35 @@ impl Sponsor {
     /// before it was one.
     ///
     /// A peer that fails again and again has to wait, though less long if the others cannot train without it. All
-    /// have to wait if an earlier one did not come.
-    fn named<'a>(
-        &'a self,
-        view: &'a View,
-        shared: &'a Shared,
-    ) -> impl Iterator<Item = (&'a Signed<Ready>, &'a Follower)> {
+    /// have to wait if an earlier one did not come. Full members come first, then those who came first, of a ticket
+    /// with strikes only one.
+    fn named(&self, view: &View, shared: &Shared) -> Vec<(&Signed<Ready>, &Follower)> {
+        let accounts = &shared.head().accounts;
         let trains = shared.head().trains(&shared.manifest, &view.members);
         let may_name = !trains || shared.head().may_name(shared.me(), |peer| view.contains(peer));
         let bound = prompt(shared);
-        let may_enter = move |peer: PeerId, f: &Follower| {
+        let may_enter = |peer: PeerId, f: &Follower| {
+            let waits = |ticket| trains && !accounts.may_bring(ticket, shared.settings.bug());
             let is_prompt = !trains || f.is_prompt(bound, shared.now);
             let is_over = shared.probation.is_over(peer, trains, shared.now);
             let admits = !trains
                 || shared.settings.planted(Bug::NameAside)
                 || shared.head().admits(peer, &shared.manifest);
+            let may_come = is_prompt && is_over && admits && !f.account.is_some_and(waits);
             let may_enter = !self.expired.has(&f.admission, shared.now)
                 && shared.may_enter(peer, &f.admission, true).is_ok();
-            is_prompt && is_over && admits && may_enter
+            may_come && may_enter
         };
-        let live = self.followers.iter().filter(move |(_, f)| may_name && f.live);
+        let live = self.followers.iter().filter(|(_, f)| may_name && f.live);
         let ready = live.filter_map(|(peer, f)| Some((*peer, f.ready.as_ref()?, f)));
-        let named = ready.filter(move |(peer, _, f)| !view.contains(*peer) && may_enter(*peer, f));
-        named.map(|(_, ready, f)| (ready, f))
+        let named = ready.filter(|(peer, _, f)| !view.contains(*peer) && may_enter(*peer, f));
+        let mut named: Vec<_> = named.map(|(_, ready, f)| (ready, f)).collect();
+        named.sort_by_key(|(_, f)| (f.account.is_some(), f.number));
+        let mut one_each = BTreeSet::new();
+        let mut is_one = |ticket| !trains || !accounts.has_strikes(ticket) || one_each.insert(ticket);
+        named.retain(|(_, f)| f.account.is_none_or(&mut is_one));
+        named
     }
-}
-
-/// Whether there is a place for one more that comes by a ticket for this role. Watchers take none.
-fn has_place(role: Role, shared: &Shared) -> bool {
-    role == Role::Watch || shared.head().has_place(role)
 }
 
 /// The others would wait for a newcomer that lags by more than this as for one that is gone.

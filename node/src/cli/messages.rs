@@ -174,7 +174,9 @@ fn introduction(ready: &Ready, role: Role, style: Style) -> Vec<String> {
     if let (Some(url), true) = (&ready.url, ready.takes_tabs) {
         lines.push(row("page", url));
     }
-    if let Some(url) = ready.share_url.as_ref().filter(|_| ready.takes_tabs) {
+    // Without a ticket in it nobody can take part there.
+    let lets_in = |url: &&String| ready.takes_tabs && url.contains('#');
+    if let Some(url) = ready.share_url.as_ref().filter(lets_in) {
         lines.extend([String::new(), "Browsers on other machines take part at".into()]);
         lines.extend(aside(url));
         lines.push(

@@ -78,12 +78,12 @@ impl Right {
     }
 
     /// A ticket for guests of its page: only to contribute, or to be a member if the model is split, since only members
-    /// can hold a part.
+    /// can hold a part. A contributor hands on none: it could only give away its own, and what guests do by it would
+    /// count against this peer.
     pub fn for_guests(&self, is_split: bool) -> Option<Ticket> {
         let role = if is_split { Role::Member } else { Role::Contribute };
         match self.role() {
-            Role::Watch => None,
-            Role::Contribute => Some(self.ticket.clone()),
+            Role::Watch | Role::Contribute => None,
             Role::Member => {
                 let made = Ticket::made_from(&self.invitation(), self.ticket.root, role, None, None);
                 let addrs = self.ticket.addrs.clone();
@@ -153,7 +153,10 @@ pub(crate) fn keep_revocation(path: &Path, file: &Path) -> Result<(), FileError>
 pub(crate) fn revocations_in(path: &Path) -> Vec<(PathBuf, Revocation)> {
     let new = path.join(REVOCATIONS);
     let known = new.join(KNOWN);
-    [new, known].iter().flat_map(|folder| read_revocations(folder)).collect()
+    [new, known]
+        .iter()
+        .flat_map(|folder| read_revocations(folder))
+        .collect()
 }
 
 fn read_revocations(folder: &Path) -> Vec<(PathBuf, Revocation)> {
@@ -193,7 +196,10 @@ mod tests {
             keep_revocation(folder.path(), &file).expect("it is moved, or stays");
         }
         assert!(!file.exists(), "the command line waits for that");
-        let left: Vec<Revocation> = revocations_in(folder.path()).into_iter().map(|(_, r)| r).collect();
+        let left: Vec<Revocation> = revocations_in(folder.path())
+            .into_iter()
+            .map(|(_, r)| r)
+            .collect();
         assert_eq!(left, [revocation]);
     }
 }

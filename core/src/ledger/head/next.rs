@@ -1,22 +1,25 @@
 //! The members of the next round, derived from a record.
 
 use super::Head;
-use crate::access::invitation::Role;
+use crate::access::invitation::Admission;
 use crate::access::signature::Signed;
 use crate::base::id::{PeerId, RunId};
+use crate::base::planted::Bug;
+use crate::ledger::accounts::{self, Place};
 use crate::ledger::cut::SampleRange;
 use crate::ledger::record::{Header, Member, Newcomer, Record};
-use crate::run::config::{MAX_CONTRIBUTORS, MAX_PEERS, Manifest};
+use crate::run::config::Manifest;
 
 impl Head {
-    /// The next round's members, given the shares of this round if it trained. Marks the tickets of new members as
-    /// used.
+    /// The next round's members, given the shares of this round if it trained, and the guests that make room for
+    /// those of other tickets. Marks the tickets of new members as used.
     pub(super) fn next_members(
         &mut self,
         record: &Record,
         shares: Option<&[Vec<SampleRange>]>,
         run: impl Fn() -> RunId,
-    ) -> Vec<Member> {
+        bug: Option<Bug>,
+    ) -> (Vec<Member>, Vec<PeerId>) {
         let mut next = Vec::new();
         let loss_of_full = self.loss_of_full(record);
         for header in record.headers.iter().filter(|h| !h.leaving) {
@@ -41,23 +44,33 @@ impl Head {
                 ..member.clone()
             });
         }
-        let mut ready: Vec<Member> = record
-            .headers
-            .iter()
-            .flat_map(|h| h.ready.iter().map(Newcomer::member))
-            .collect();
-        ready.sort_by_key(|m| m.peer);
-        ready.dedup_by_key(|m| m.peer);
-        for member in ready {
-            let room = has_place(&next, member.admission.role());
+        let mut displaced = Vec::new();
+        for member in named(record) {
+            let known = |m: &Member| m.peer == member.peer;
             let took_part = record.headers.iter().any(|h| h.peer == member.peer);
-            let may = || self.tickets.check(&member.admission, member.peer, run()).is_ok();
-            if room && !took_part && may() {
-                self.tickets.spend(&member.admission, member.peer, run());
-                next.push(member);
+            if took_part || next.iter().any(known) {
+                continue;
             }
+            let account = accounts::account(&member.admission, run());
+            let waits = |ticket| shares.is_some() && !self.accounts.may_bring(ticket, bug);
+            if account.is_some_and(waits)
+                || self.tickets.check(&member.admission, member.peer, run()).is_err()
+            {
+                continue;
+            }
+            match accounts::place(&next, &member.admission, run(), bug) {
+                Place::Free => {}
+                Place::Of(guest) => {
+                    next.retain(|m| m.peer != guest);
+                    displaced.push(guest);
+                }
+                Place::None => continue,
+            }
+            self.tickets.spend(&member.admission, member.peer, run());
+            account.into_iter().for_each(|ticket| self.accounts.bring(ticket));
+            next.push(member);
         }
-        next
+        (next, displaced)
     }
 
     /// Mean loss of the samples that full members have counted, if there are any.
@@ -69,9 +82,9 @@ impl Head {
         (samples > 0.0 && self.members.iter().any(|m| !m.is_full())).then(|| loss / samples)
     }
 
-    /// Whether there is a place for one more member that comes by a ticket for this role.
-    pub(crate) fn has_place(&self, role: Role) -> bool {
-        has_place(&self.members, role)
+    /// Whether there is a place for one more member that comes by this admission.
+    pub(crate) fn has_place(&self, admission: &Admission, run: RunId, bug: Option<Bug>) -> bool {
+        accounts::place(&self.members, admission, run, bug) != Place::None
     }
 
     /// Notes who named each new member, and which of the last ones took part.
@@ -96,7 +109,14 @@ impl Head {
     }
 }
 
-fn has_place(members: &[Member], role: Role) -> bool {
-    let guests = members.iter().filter(|m| !m.is_full()).count();
-    members.len() < MAX_PEERS && (role == Role::Member || guests < MAX_CONTRIBUTORS)
+/// The newcomers that a record names, full members first. Another member's come first in each round, so that guests
+/// of one ticket that follow different members have the same chance.
+fn named(record: &Record) -> Vec<Member> {
+    let first = record.round as usize % record.headers.len().max(1);
+    let in_turn = record.headers[first..].iter().chain(&record.headers[..first]);
+    let mut named: Vec<Member> = in_turn
+        .flat_map(|h| h.ready.iter().map(Newcomer::member))
+        .collect();
+    named.sort_by_key(|m| !m.is_full());
+    named
 }

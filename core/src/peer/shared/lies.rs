@@ -12,8 +12,15 @@ use crate::peer::reason::Reason;
 use crate::wire::{Message, ViewKey};
 
 impl Shared {
-    /// A peer has contradicted itself. Returns it if that is news; then all members are told.
-    pub fn convict(&mut self, mut proof: Conviction) -> Option<PeerId> {
+    /// A peer of the head or of the last round has contradicted itself. Returns it if that is news; then all members
+    /// are told. Names are free, so a proof about any other is not even checked.
+    pub fn convict(&mut self, proof: Conviction) -> Option<PeerId> {
+        let matters = self.lineage.knows(proof.author());
+        matters.then(|| self.convict_anybody(proof)).flatten()
+    }
+
+    /// A peer has contradicted itself, perhaps long ago, as this peer's sponsor shows.
+    pub fn convict_anybody(&mut self, mut proof: Conviction) -> Option<PeerId> {
         let peer = proof.author();
         let known = self.outlaws.proof(peer).is_some() || peer == self.me();
         let proven = proof.of(self.scheme()).is_some() || self.settings.planted(Bug::TrustProofs);

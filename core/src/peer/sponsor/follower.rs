@@ -1,8 +1,8 @@
 //! One newcomer that follows this peer: what it was sent, what it has applied, and how long it takes for that.
 
-use crate::access::invitation::Admission;
+use crate::access::invitation::{Admission, Role};
 use crate::access::signature::Signed;
-use crate::base::id::{Contact, Round};
+use crate::base::id::{Contact, Round, TicketId};
 use crate::base::time::Time;
 use crate::ledger::Ready;
 use std::time::Duration;
@@ -14,6 +14,14 @@ const LONGEST_WAY: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(super) struct Follower {
     pub admission: Admission,
+    /// The guests' ticket that its place counts for.
+    pub account: Option<TicketId>,
+    /// Its place in the order of arrival.
+    pub number: u64,
+    /// When it last got further on its way to being ready ...
+    pub progress_at: Time,
+    /// ... and the blocks that it has asked for.
+    pub fetched: usize,
     pub contact: Contact,
     /// Its "ready", once it has caught up.
     pub ready: Option<Signed<Ready>>,
@@ -43,6 +51,10 @@ impl Follower {
     pub fn new(admission: Admission, contact: Contact, applied: Round, sent: Round) -> Self {
         Self {
             admission,
+            account: None,
+            number: 0,
+            progress_at: Time::default(),
+            fetched: 0,
             contact,
             ready: None,
             since: applied,
@@ -63,6 +75,10 @@ impl Follower {
         Self {
             restarts: self.restarts + 1,
             waited: self.waited,
+            account: self.account,
+            number: self.number,
+            progress_at: self.progress_at,
+            fetched: self.fetched,
             ..Self::new(self.admission.clone(), contact, applied, sent)
         }
     }
@@ -80,6 +96,9 @@ impl Follower {
 
     /// It has applied a round.
     pub fn applies(&mut self, round: Round, now: Time) {
+        if round > self.applied && self.admission.role() == Role::Watch {
+            self.progress_at = now;
+        }
         self.applied = self.applied.max(round);
         if let Some((_, since)) = self.timed.take_if(|(timed, _)| *timed <= self.applied) {
             self.took = now - since;
