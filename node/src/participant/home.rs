@@ -126,18 +126,8 @@ pub(crate) async fn listen(
         }
     };
     link.roam(local.advertise.clone(), local.map_port).await;
-    // With a clock before 1970, this peer may miss relayed frames for a while.
-    let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let mut settings = Settings {
-        started: started.as_micros() as u64,
-        epoch_s: started.as_secs(),
-        jobs: pool::jobs(manifest),
-        ..Settings::new(identity.key(), right.admission(identity.peer()), link.contact())
-    };
-    if let Some(split) = &manifest.split {
-        settings.room = split::room(manifest, split, local.memory, local.spans)?;
-        settings.saves_every = local.checkpoint_every.rounds;
-    }
+    let own = Settings::new(identity.key(), right.admission(identity.peer()), link.contact());
+    let settings = settings(own, manifest, local)?;
     warnings.extend(page.as_ref().and_then(|_| not_for_tabs(manifest)));
     Ok(Home {
         link,
@@ -147,6 +137,23 @@ pub(crate) async fn listen(
         warnings,
         door,
     })
+}
+
+/// This peer's settings: what the machine and the user say.
+fn settings(own: Settings, manifest: &Manifest, local: &Local) -> Result<Settings, Error> {
+    // With a clock before 1970, this peer may miss relayed frames for a while.
+    let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let mut settings = Settings {
+        started: started.as_micros() as u64,
+        epoch_s: started.as_secs(),
+        jobs: pool::jobs(manifest),
+        ..own
+    };
+    if let Some(split) = &manifest.split {
+        settings.room = split::room(manifest, split, local.memory, local.spans)?;
+        settings.saves_every = local.checkpoint_every.rounds;
+    }
+    Ok(settings)
 }
 
 /// Why browsers' tabs cannot take part in a run, if they cannot.

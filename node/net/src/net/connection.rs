@@ -24,7 +24,7 @@ use std::{
 use tokio::{
     io::AsyncReadExt,
     sync::{Notify, Semaphore},
-    time::{sleep, timeout},
+    time::{Instant, sleep, timeout},
 };
 use web_transport_quinn::{
     ReadError, RecvStream, SendStream, Session, SessionError, WebTransportError, WriteError,
@@ -50,6 +50,13 @@ const MISBEHAVED: u32 = 2;
 
 /// Ends the link of a peer that asks for more than it takes.
 pub(crate) const TAKES_NOTHING: (u32, &str) = (MISBEHAVED, "it asks for more than it takes");
+
+/// Frames per second and lane that a member takes of a peer that is no member. A newcomer needs one for each round and for each
+/// block of the state, whose blocks have up to a megabyte: this is a gigabyte per second.
+const GUEST_FRAMES: f64 = 1000.0;
+
+/// Frames that such a peer may have saved up.
+const GUEST_BURST: f64 = 2000.0;
 
 /// The code with which a browser ends connections without a reason: HTTP/3's `H3_NO_ERROR`.
 pub(crate) const H3_NO_ERROR: VarInt = VarInt::from_u32(0x100);
@@ -105,6 +112,8 @@ pub(crate) struct Wire {
     lanes: [Queue; 2],
     bounds: Bounds,
     is_member: AtomicBool,
+    /// Whether its frames are taken no faster than a newcomer needs.
+    is_slowed: AtomicBool,
     closing: AtomicBool,
     close_wake: Notify,
     replaced: AtomicBool,
@@ -159,6 +168,7 @@ impl Wire {
             lanes: Default::default(),
             bounds,
             is_member: AtomicBool::new(false),
+            is_slowed: AtomicBool::new(false),
             closing: AtomicBool::new(false),
             close_wake: Notify::new(),
             replaced: AtomicBool::new(false),
@@ -191,9 +201,10 @@ impl Wire {
         self.is_member.load(Relaxed)
     }
 
-    /// The ledger says whether the peer is a member.
-    pub(crate) fn set_member(&self, is_member: bool) {
-        self.is_member.store(is_member, Relaxed);
+    /// The ledger says whether the peer is a member, and whether we are.
+    pub(crate) fn set_members(&self, it_is: bool, we_are: bool) {
+        self.is_member.store(it_is, Relaxed);
+        self.is_slowed.store(we_are && !it_is, Relaxed);
     }
 
     /// Queues a frame unless that would overfill the lane. An empty queue takes a frame of any size.
@@ -377,6 +388,7 @@ impl Wire {
 
     async fn read(&self, mut stream: RecvStream, lane: Lane, inbox: &Inbox<Arc<Self>>) -> Result<(), Broken> {
         let mut deframer = Deframer::default();
+        let (mut saved_up, mut at) = (GUEST_BURST, Instant::now());
         loop {
             let want = deframer.want();
             let got = stream
@@ -388,6 +400,13 @@ impl Wire {
             }
             while let Some(bytes) = deframer.next_frame().map_err(Broken::Frames)? {
                 self.received.fetch_add((bytes.len() + PREFIX) as u64, Relaxed);
+                let before = std::mem::replace(&mut at, Instant::now());
+                let more = GUEST_FRAMES * (at - before).as_secs_f64();
+                saved_up = ((saved_up + more).min(GUEST_BURST) - 1.0).max(-1.0);
+                if saved_up < 0.0 && self.is_slowed.load(Relaxed) {
+                    // What is not read stops the sender.
+                    sleep(Duration::from_secs_f64(-saved_up / GUEST_FRAMES)).await;
+                }
                 inbox.frame(self.peer, || self.is_member(), lane, bytes).await;
             }
         }

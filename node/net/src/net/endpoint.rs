@@ -348,9 +348,10 @@ impl Shared {
         *self.me.gate() = gate;
         let links = self.links();
         let gate = self.me.gate();
+        let we_are = gate.has(self.me.peer);
         links
             .values()
-            .for_each(|wire| wire.set_member(gate.has(wire.peer)));
+            .for_each(|wire| wire.set_members(gate.has(wire.peer), we_are));
     }
 
     /// Makes a connection after its handshake the link to its peer, replacing any other.
@@ -369,7 +370,9 @@ impl Shared {
                 let full = Refusal::TooManyPeers;
                 links[&peer].cut_off((full.code(), &full.to_string()));
             }
-            wire.set_member(self.me.gate().has(wire.peer));
+            let gate = self.me.gate();
+            wire.set_members(gate.has(wire.peer), gate.has(self.me.peer));
+            drop(gate);
             links.insert(wire.peer, wire.clone())
         };
         self.known.add(wire.connection().remote_address().ip());

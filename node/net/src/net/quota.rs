@@ -43,7 +43,7 @@ pub(crate) fn gives_way<'a, K: Copy>(
     (count > 1 && PART * count > all).then_some(key)
 }
 
-/// So many shares of something, each held by one peer.
+/// A number of shares of something, each held by one peer.
 #[derive(Debug)]
 pub(crate) struct Shares {
     all: usize,

@@ -175,3 +175,34 @@ async fn one_ticket_holds_a_quarter_of_the_links_while_others_ask() {
     let full = DownReason::Refused(Refusal::TooManyPeers);
     assert!(matches!(told, LinkEvent::Down { reason, .. } if reason == full));
 }
+
+#[tokio::test]
+async fn frames_of_a_guest_are_taken_no_faster_than_a_newcomer_needs() {
+    let (mut host, right) = (start(config()), ticket().right());
+    let mut guest = start(config());
+    joins(&mut guest, &mut host).await;
+    host.judge_by(Gate::at(&ledger(&[&host], &right)));
+    let all = 9000;
+    for _ in 0..all {
+        let frame = Bytes::from_static(b"a request");
+        guest.send(host.peer(), Lane::Control, frame.into()).unwrap();
+    }
+    let (begin, mut taken) = (Instant::now(), 0);
+    while let Ok(event) = timeout(
+        Duration::from_secs(2).saturating_sub(begin.elapsed()),
+        event(&mut host),
+    )
+    .await
+    {
+        taken += usize::from(matches!(event, LinkEvent::Frame { .. }));
+    }
+    assert!((1000..4500).contains(&taken), "{taken} frames in two seconds");
+    // The rest waits, and a member is taken at its word at once.
+    host.judge_by(Gate::at(&ledger(&[&host, &guest], &right)));
+    let begin = Instant::now();
+    while taken < all {
+        frame(&mut host).await;
+        taken += 1;
+    }
+    assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+}
