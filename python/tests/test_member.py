@@ -224,6 +224,29 @@ class Members(unittest.TestCase):
         self.assertLess(self.train(again, self.member(again, (points, classes))), 10)
         self.assertTrue(torch.equal(again[0].weight, model[0].weight))
 
+    def test_a_paused_member_goes_on_with_the_same_process(self) -> None:
+        model, run = self.found(rounds=100_000, batch=32)
+
+        def unpause() -> None:
+            until = time.monotonic() + PATIENCE
+            while run.latest("waiting") is None and time.monotonic() < until:
+                time.sleep(0.1)
+            program.call(["unpause", run.folder])
+
+        unpausing = threading.Thread(target=unpause, daemon=True)
+        after = 0
+        with run:
+            for inputs, targets in run.loader():
+                run.backward(nn.functional.cross_entropy(model(inputs), targets))
+                if not unpausing.ident:
+                    program.call(["pause", run.folder])
+                    unpausing.start()
+                after += run.latest("waiting") is not None
+                if after == 20:
+                    break
+        self.assertEqual(after, 20)
+        self.assert_audited(self.folder / "pytorch")
+
     def test_local_steps(self) -> None:
         model, run = self.found(rounds=100_000, batch=16, local_steps=4, lr=5e-3)
         points, classes = taking_part.data()
