@@ -217,7 +217,9 @@ impl Reading<'_> {
                 })
             }
             None => {
-                let parts = (0..self.rows.header.len()).find(|column| self.names_parts(*column));
+                let parts = (0..self.rows.header.len()).find(|column| {
+                    self.rows.header[*column] != self.options.target && self.names_parts(*column)
+                });
                 Ok(parts.map_or(Divider::Number, Divider::Parts))
             }
         }
