@@ -129,7 +129,7 @@ mod tests {
             guest.trials.doubt = doubt;
             of(120, &[member(1, Role::Member, 1000), guest.clone()], false)[1]
         };
-        assert_eq!([0, 1, 2, 6].map(&mut share), [60, 40, 24, 2]);
+        assert_eq!([0, 1, 2, 6].map(&mut share), [60, 40, 24, 1]);
     }
 
     proptest! {
