@@ -10,6 +10,7 @@ import contextlib
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -32,6 +33,11 @@ def classifier() -> nn.Module:
     return nn.Sequential(nn.Linear(2, 32), nn.Tanh(), nn.Dropout(0.1), nn.Linear(32, 2))
 
 
+def leaves_its_history(event: dict[str, Any]) -> bool:
+    """Whether the peer's earlier rounds left the run's history, as on a machine so busy that others took it for dead."""
+    return event["event"] == "member" and "most members have gone on without this peer" in (event.get("reason") or "")
+
+
 def main(folder: Path, workers: int, ticket: str | None) -> None:
     torch.set_num_threads(1)
     # Each process begins with weights of its own: only the founder's count.
@@ -47,6 +53,8 @@ def main(folder: Path, workers: int, ticket: str | None) -> None:
         for event in run.events():
             if event["event"] == "round":
                 print("round", event["round"], event["digest"], len(event["members"]), flush=True)
+            elif leaves_its_history(event):
+                print("lineage", flush=True)
 
     threading.Thread(target=tell, daemon=True).start()
     with contextlib.suppress(KeyboardInterrupt), run:
