@@ -36,13 +36,12 @@ impl<T: Task> Trainer<T> {
             self.sum.gradient.resize(self.layout.len, 0.0);
             match read_total(&total, &mut self.sum.gradient).await {
                 Ok(_) => self.fitting.proven = at_once,
-                Err(WorkerError::Device { reason }) if at_once > 1 => {
+                Err(WorkerError::Device { .. }) if at_once > 1 => {
                     self.fitting.most = at_once.div_ceil(2);
                     tracing::warn!(
-                        "{} cannot work on {at_once} samples at once; it will take {} from now on ({})",
+                        "{} has no room for {at_once} samples at once, and works on {} from now on",
                         self.device_name,
                         self.fitting.most,
-                        reason.lines().next().unwrap_or_default()
                     );
                     self.sum_again()?;
                 }

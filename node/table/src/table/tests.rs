@@ -146,7 +146,11 @@ fn a_split_column_is_found_and_groups_and_time_are_kept() {
     assert_eq!((table.rows.train.len(), table.rows.validation.len()), (67, 8));
     assert!(table.schema.ignored.iter().any(|column| column.name == "extra"));
     let table = Table::read("t.csv", text.as_bytes(), &options("extra")).unwrap();
-    assert_eq!(table.rows.test.len(), 10, "what is to be predicted divides nothing");
+    assert_eq!(
+        table.rows.test.len(),
+        10,
+        "what is to be predicted divides nothing"
+    );
 
     let text = with(&|row| format!("customer {}", row % 20));
     let by = Options {
