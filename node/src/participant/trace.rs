@@ -170,6 +170,7 @@ impl Display for Told<'_> {
             Message::Committed { view, digest, .. } => write!(f, "commit of {}, state {digest}", Named(view)),
             Message::Headers { view, .. } => write!(f, "headers of {}, which differ", Named(view)),
             Message::Seals { view, .. } => write!(f, "what was signed of the sums of {}", Named(view)),
+            Message::Revoked(_) => f.write_str("a revocation of what a member came by"),
             Message::Convicted(proof) => {
                 let (author, view) = (proof.author(), Named(&proof.attempt.view));
                 write!(f, "proof against {author}, of {view}")

@@ -28,6 +28,7 @@ pub use error::TaskError;
 pub use finish::{Finished, Predict, Tensors};
 pub use follow::follow;
 pub use generate::{Emit, Generate, Generating, Prompt};
+#[cfg(feature = "native")]
 pub(crate) use scores::in_words;
 pub use scores::{Eval, Metrics, Scores};
 pub use stages::{Answering, Answers, HeldOut, Stages, WriteInSteps};
