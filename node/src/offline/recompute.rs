@@ -107,7 +107,7 @@ pub fn recompute<E>(
     for entry in present(dir)? {
         match entry.map_err(CheckpointError::from)? {
             Entry::Base { .. } => {}
-            Entry::Continued { founder } => replay.continued_by(founder),
+            Entry::Continued { founder } => replay.continued_by(*founder),
             Entry::Round {
                 record,
                 digest: recorded,

@@ -181,7 +181,9 @@ impl RunWriter {
             let aside = file.path.with_extension("damaged");
             fs::rename(&file.path, &aside).at(&file.path)?;
         }
-        self.add(Entry::Continued { founder })?;
+        self.add(Entry::Continued {
+            founder: founder.into(),
+        })?;
         Ok(self.head.clone())
     }
 

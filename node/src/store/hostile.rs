@@ -22,7 +22,9 @@ fn written() -> (Scratch, Vec<Entry>) {
     for round in 1..=12 {
         if round == 7 {
             run.head = writer.resume(founder(3)).unwrap();
-            entries.push(Entry::Continued { founder: founder(3) });
+            entries.push(Entry::Continued {
+                founder: founder(3).into(),
+            });
         }
         let (record, digest) = run.round();
         writer.append(&record, digest).unwrap();

@@ -39,7 +39,7 @@ pub enum Entry {
     /// One peer went on alone after a restart ([`Head::continued_by`]).
     Continued {
         /// That peer.
-        founder: Founder,
+        founder: Box<Founder>,
     },
 }
 
@@ -121,7 +121,7 @@ pub fn advance(head: Option<Head>, entry: &Entry, manifest: &Manifest) -> Result
             head.apply(record, manifest);
             Ok(head)
         }
-        (Entry::Continued { founder }, Some(head)) => Ok(head.continued_by(founder.clone())),
+        (Entry::Continued { founder }, Some(head)) => Ok(head.continued_by(Founder::clone(founder))),
     }
 }
 
@@ -384,7 +384,9 @@ mod tests {
             assert_eq!(found, entries[..good]);
             assert_eq!(position + rest, len as u64);
             let mut ledger = LedgerWriter::open(&path, position).unwrap();
-            let last = Entry::Continued { founder: founder(9) };
+            let last = Entry::Continued {
+                founder: founder(9).into(),
+            };
             ledger.append(&last).unwrap();
             let (found, _, rest) = read(&path, id);
             assert_eq!((found.len(), found.last(), rest), (good + 1, Some(&last), 0));

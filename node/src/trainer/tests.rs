@@ -541,7 +541,7 @@ fn what_is_too_large_for_a_gpu_is_halved_until_it_fits() {
             let share = Share {
                 samples: (0..32).collect(),
                 params: trainer.init(),
-                local: local.clone(),
+                local,
             };
             read_sync(Contributor::new(&manifest).contribute(trainer, share)).unwrap()
         };
