@@ -99,7 +99,7 @@ fn all_rounds(
     for entry in present(dir)? {
         match entry.map_err(CheckpointError::from)? {
             Entry::Base { .. } => {}
-            Entry::Continued { founder } => head = head.continued_by(founder),
+            Entry::Continued { founder } => head = head.continued_by(*founder),
             Entry::Round {
                 record,
                 digest: recorded,
