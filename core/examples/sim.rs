@@ -188,7 +188,13 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
 }
 
 fn lie(name: &str) -> Result<Lie, String> {
-    let all = || Lie::DRAWN.into_iter().chain(Lie::OF_KEEPERS).chain(Lie::OF_SPANS);
+    let all = || {
+        let drawn = Lie::DRAWN.into_iter();
+        drawn
+            .chain(Lie::OF_KEEPERS)
+            .chain(Lie::OF_SPANS)
+            .chain(Lie::OF_PAGES)
+    };
     let names = || all().map(|lie| lie.to_string()).collect::<Vec<_>>().join(", ");
     let found = all().find(|lie| lie.to_string().eq_ignore_ascii_case(name));
     found.ok_or_else(|| format!("no lie is called {name}: use {}", names()))

@@ -280,6 +280,15 @@ fn all_promises_to_the_honest_hold_among_liars() {
 }
 
 #[test]
+fn an_honest_visitor_by_the_ticket_of_liars_comes_in() {
+    let setup = Setup {
+        lie: Some(Lie::Visit),
+        ..liars(None)
+    };
+    assert_eq!(run(0..60, None, setup, false), []);
+}
+
+#[test]
 fn every_planted_bug_that_liars_make_use_of_is_found() {
     for bug in Bug::OF_LIARS {
         // For most bugs, one of the first 60 seeds draws the lie that exploits it. These lies are drawn in fewer
@@ -291,6 +300,7 @@ fn every_planted_bug_that_liars_make_use_of_is_found() {
             Bug::TakeAgain => Some(Lie::Replay),
             Bug::CompareNoSeals => Some(Lie::Sums),
             Bug::CountAboveShare => Some(Lie::Claim),
+            bug if Bug::OF_PAGES.contains(&bug) => Some(Lie::Visit),
             _ => None,
         };
         let setup = Setup {

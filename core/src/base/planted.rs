@@ -130,7 +130,7 @@ pub enum Bug {
     StrikesByName,
     /// The wait of a ticket with strikes has no cap.
     WaitWithoutEnd,
-    /// One ticket may hold all places of guests.
+    /// One ticket may hold all places of guests and of followers.
     NoShares,
     /// A peer that has said two contradictory things is not cut off.
     Forgive,
@@ -213,7 +213,7 @@ impl Bug {
     ];
 
     /// Bugs that only a liar exploits.
-    pub const OF_LIARS: [Self; 19] = [
+    pub const OF_LIARS: [Self; 23] = [
         Self::TrustFlushes,
         Self::TrustDecisions,
         Self::TrustHeaders,
@@ -226,6 +226,10 @@ impl Bug {
         Self::TrustClaims,
         Self::ComeBackTooSoon,
         Self::TakeAgain,
+        Self::BarsShared,
+        Self::StrikesByName,
+        Self::WaitWithoutEnd,
+        Self::NoShares,
         Self::Forgive,
         Self::CompareNothing,
         Self::TrustSeals,
@@ -233,6 +237,14 @@ impl Bug {
         Self::CountAboveShare,
         Self::CheckNothing,
         Self::HoldWithoutEnd,
+    ];
+
+    /// Those of [`Self::OF_LIARS`] that matter only where many share a ticket.
+    pub const OF_PAGES: [Self; 4] = [
+        Self::BarsShared,
+        Self::StrikesByName,
+        Self::WaitWithoutEnd,
+        Self::NoShares,
     ];
 
     /// Bugs that only a liar exploits that holds some of a split model.

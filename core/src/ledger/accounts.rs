@@ -83,6 +83,13 @@ impl Accounts {
         account.is_none_or(|account| self.elapsed_us - account.used_us >= account.wait_us(bug))
     }
 
+    /// The longest wait between two guests of a ticket.
+    #[cfg(feature = "sim")]
+    pub(crate) fn longest_wait_us(&self, bug: Option<Bug>) -> u64 {
+        let waits = self.accounts.iter().map(|account| account.wait_us(bug));
+        waits.max().unwrap_or(0)
+    }
+
     /// Applies a round, given how long the one before it took, and the tickets of guests that it has lost.
     pub(crate) fn apply(&mut self, took_us: u64, lost: &BTreeSet<TicketId>) {
         self.elapsed_us = self.elapsed_us.saturating_add(took_us);

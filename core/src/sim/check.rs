@@ -185,6 +185,7 @@ impl World {
         }
         self.stats.retried += u64::from(commit.record.attempt > 0);
         self.check_pace(i, &commit);
+        self.check_held_up(i, &commit);
         self.check_gain(i, &commit);
         self.check_revocations(i, &commit.record);
         self.nodes[i].commits += 1;

@@ -157,14 +157,14 @@ impl World {
         Some(Initial::new(move |ranges| ranges.iter().map(&of).collect()))
     }
 
-    /// A peer's admission: a ticket of its own, made by the run's key.
+    /// A peer's admission: by the page if it is a guest of one, else by a ticket of its own that the run's key has made.
     pub(super) fn admission(&self, i: usize) -> Admission {
         let node = &self.nodes[i];
-        let role = if node.is_guest {
-            Role::Contribute
-        } else {
-            Role::Member
-        };
+        if node.is_guest && self.plan.has_page {
+            return self.by_page(node.id);
+        }
+        let of_guest = node.is_guest.then_some(Role::Contribute);
+        let role = of_guest.unwrap_or(Role::Member);
         let (root, of_run) = (self.manifest.root(), Invitation::of_run(self.run_key.clone()));
         let ticket = of_run.narrow(root, node.key.clone(), role, None, None);
         ticket.expect("the run's key grants all").admit(node.id, root.run)

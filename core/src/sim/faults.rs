@@ -442,6 +442,7 @@ impl World {
             self.hopeless |= self.newcomer().is_none();
         }
         self.check_progress();
+        self.check_visitors();
         self.schedule(self.now + OPERATOR_US, What::Operator);
     }
 }

@@ -4,7 +4,7 @@ use super::lie::Episode;
 use super::rng::Rng;
 use crate::base::id::{Digest, PeerId};
 use crate::wire::{Message, ViewKey};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// The state of a liar.
 pub(super) struct Liar {
@@ -34,4 +34,8 @@ pub(super) struct Lies {
     pub sealed_twice: BTreeMap<PeerId, u64>,
     /// When an honest member last committed a round.
     pub committed_at: u64,
+    /// Honest peers that are not members, and since when.
+    pub outside: BTreeMap<usize, u64>,
+    /// When the founder has committed rounds that took more than one attempt, within a minute.
+    pub held_up: VecDeque<u64>,
 }

@@ -12,6 +12,7 @@ use super::node::Node;
 use super::{device, kept};
 use crate::access::signature::Signed;
 use crate::base::id::{Digest, PeerId, Round};
+use crate::base::planted::Bug;
 use crate::ledger::local::{LocalOptimizer, LocalRound, Part};
 use crate::ledger::{Head, Header, Record};
 use crate::numeric::codec::Codec;
@@ -125,6 +126,8 @@ pub(super) struct Ledger {
     pub is_tainted: bool,
     /// Whether a liar has lied about moments: from then on only the keepers know them.
     pub is_unkept: bool,
+    /// A planted bug of the rules that this ledger makes too, so that only its consequences show.
+    pub rules: Option<Bug>,
 }
 
 impl Ledger {
@@ -138,6 +141,7 @@ impl Ledger {
             liars: BTreeSet::new(),
             is_tainted: false,
             is_unkept: false,
+            rules: None,
         }
     }
 
@@ -375,7 +379,7 @@ impl Ledger {
     fn lead(&mut self, before: Digest, record: &Record, spoilt: bool) -> Result<Digest, String> {
         let point = &self.points[&before];
         let mut head = point.head.clone();
-        head.apply(record, &self.manifest);
+        head.apply_of(&head.attempt_of(record), record, &self.manifest, self.rules);
         let chain = head.chain;
         if let Some(target) = self.back(before, record, &head)? {
             return Ok(self.lead_back(before, record, (head, target)));

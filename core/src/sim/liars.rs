@@ -13,22 +13,21 @@ use super::rng::Rng;
 use super::trace;
 use super::twist::Twist;
 use super::world::{What, World, tell};
-use crate::access::invitation::{Admission, Invitation, Role};
+use crate::access::invitation::{Invitation, Role};
 use crate::access::signature::{Key, Signed};
-use crate::base::id::{Contact, PeerId};
+use crate::base::id::PeerId;
 use crate::base::random::mix;
-use crate::ledger::{Header, Ready};
+use crate::ledger::Header;
 use crate::peer::interface::SpanDone;
 use crate::peer::{Input, Lane, Peer};
-use crate::run::room::Room;
 use crate::wire::{Leg, Message, ViewKey};
 use bytes::Bytes;
-use std::time::Duration;
 
 /// Messages that a liar remembers.
 const MEMORY: usize = 48;
 /// Newcomers that are invented at a time. Each needs a link, and links are costly.
-const INVENTED: u64 = 4;
+pub(super) const INVENTED: u64 = 4;
+
 impl Node {
     pub fn is_liar(&self) -> bool {
         self.liar.is_some()
@@ -52,7 +51,10 @@ impl World {
         let Some(liars) = &self.plan.liars else { return };
         let rng = &mut Rng::new(mix(!seed ^ LIARS));
         while self.liars.len() < liars.count {
-            self.liars.insert(rng.index(self.plan.peers.len()));
+            // The founder is no guest.
+            let first = usize::from(self.plan.has_page);
+            self.liars
+                .insert(first + rng.index(self.plan.peers.len() - first));
         }
         self.lies.committed_at = 0;
         self.tongue = rng.fork();
@@ -65,6 +67,7 @@ impl World {
         }
         tell!(self, "{} is a liar", self.nodes[i].name);
         self.ledger.liars.insert(self.nodes[i].id);
+        self.nodes[i].is_guest |= self.plan.has_page;
         self.nodes[i].liar = Some(Box::new(Liar {
             rng: self.tongue.fork(),
             episode: None,
@@ -81,6 +84,7 @@ impl World {
         };
         // It repeats its inventions.
         let every = match liar.episode {
+            Some(episode) if episode.lie == Lie::Visit => plan.every_us,
             Some(_) => plan.longest_us / 6.0,
             None => plan.every_us,
         };
@@ -144,7 +148,7 @@ impl World {
         let liar = self.nodes[i].liar.as_mut().expect("it is one");
         let rng = &mut liar.rng;
         episode.share = [1.0, 1.0, 0.5, 0.1][rng.index(4)];
-        episode.invents = rng.chance(0.5);
+        episode.invents = rng.chance(0.5) || episode.lie == Lie::Visit;
         episode.victim = rng.pick(&others).unwrap_or(episode.victim);
         episode.salt = rng.next();
         liar.episode = Some(episode);
@@ -349,6 +353,7 @@ impl World {
         match episode.lie {
             Lie::Invent => return self.invent_newcomers(i),
             Lie::Revoke => return self.take_back(i),
+            Lie::Visit => return self.send_visitors(i, episode),
             _ => {}
         }
         for j in (0..self.nodes.len()).filter(|j| *j != i) {
@@ -377,61 +382,6 @@ impl World {
         };
         let revocation = of_run.revoke(root, chain).expect("the run's key is above all");
         self.give(by, Input::Revoke(Box::new(revocation)));
-    }
-
-    /// Invented newcomers come to a peer, and are ready at once.
-    fn invent_newcomers(&mut self, i: usize) {
-        let fair: Vec<usize> = (0..self.nodes.len())
-            .filter(|j| self.nodes[*j].is_member() && !self.nodes[*j].frozen)
-            .collect();
-        let liar = self.nodes[i].liar.as_mut().expect("it is one");
-        let Some(to) = liar.rng.pick(&fair) else { return };
-        for _ in 0..liar.rng.between(1, INVENTED) {
-            let Some(liar) = self.nodes[i].liar.as_mut() else {
-                return;
-            };
-            let key = invented_key(self.scheme, liar.rng.next());
-            let (peer, speed) = (key.peer(), liar.rng.below(1 << 30));
-            liar.invented.push((peer, to));
-            self.lies.invented.insert(peer);
-            let contact = Contact::default();
-            self.give(
-                to,
-                Input::LinkUp {
-                    peer,
-                    contact: contact.clone(),
-                    rtt: Duration::ZERO,
-                },
-            );
-            let (have, from) = (None, peer);
-            let admission = Box::new(Admission::stand_in(peer, self.manifest.root()));
-            let message = Message::Follow {
-                have,
-                admission,
-                contact,
-            };
-            self.give(to, Input::Message { from, message });
-            let Some(round) = self.nodes[to].peer.as_ref().map(|p| p.head().round) else {
-                return;
-            };
-            let room = Room::default();
-            let ready = Ready {
-                peer,
-                speed,
-                round,
-                room,
-            };
-            let ready = key.signed(&self.manifest.run_id(), ready);
-            let message = Message::Ready { ready: Some(ready) };
-            self.give(to, Input::Message { from, message });
-        }
-    }
-
-    fn forget_invented(&mut self, i: usize) {
-        let liar = self.nodes[i].liar.as_mut().expect("it is one");
-        for (peer, to) in std::mem::take(&mut liar.invented) {
-            self.give(to, Input::LinkDown { peer });
-        }
     }
 
     /// All lies end.

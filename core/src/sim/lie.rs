@@ -80,6 +80,8 @@ pub enum Lie {
     Word,
     /// It says that it can commit before it can, or does not say so.
     Held,
+    /// Names come by the ticket of a page: they never catch up, or never come, or the liar convicts itself.
+    Visit,
 }
 
 impl Lie {
@@ -115,6 +117,9 @@ impl Lie {
 
     /// Lies that only holders of spans can tell.
     pub const OF_SPANS: [Self; 3] = [Self::Tensor, Self::Word, Self::Held];
+
+    /// Lies that are told where a page hands one ticket to many.
+    pub const OF_PAGES: [Self; 1] = [Self::Visit];
 }
 
 impl fmt::Display for Lie {

@@ -21,6 +21,7 @@
 //! - `lie`, `lying_keeper`, `lying_holder`, `league`, `liars`: peers that break the protocol in every way that a
 //!   message allows.
 //! - `honest`: conditions on the other peers among them.
+//! - `visitors`: worlds in which liars and honest guests share one ticket.
 //! - `twist`, `resign`: changed messages, and their signatures.
 //! - `fuzz`: hostile frames in real conversations, without any of the above.
 //! - `trace`: a seed's story as text.
@@ -57,6 +58,7 @@ pub(crate) mod steps;
 mod trace;
 mod transport;
 mod twist;
+mod visitors;
 mod world;
 
 use crate::access::signature::Scheme;

@@ -11,7 +11,7 @@ use crate::base::random::mix;
 use crate::ledger::pace::Pace;
 use crate::numeric::codec::Codec;
 use crate::run::config::Manifest;
-use draws::{draw_aside, draw_exchange, draw_keepers, draw_manifest, draw_means};
+use draws::{draw_aside, draw_exchange, draw_keepers, draw_manifest, draw_means, draw_page};
 
 /// Most peers that a world ever has, including dead ones.
 pub const MOST_PEERS: usize = 12;
@@ -31,6 +31,9 @@ const SPLITS: u64 = 0x7370_6c69;
 
 /// Separates the draw of tickets that are taken back.
 const REVOCATIONS: u64 = 0x7265_766f_6b65;
+
+/// Separates the draw of pages.
+const PAGES: u64 = 0x70_6167_6573;
 
 /// Separates the draw of contributors.
 const GUESTS: u64 = 0x6775_6573_7473;
@@ -118,6 +121,8 @@ pub struct Plan {
     pub guests: f64,
     /// The liars, if there are any.
     pub liars: Option<LiarsPlan>,
+    /// Whether all guests come by one ticket, liars among them.
+    pub has_page: bool,
 }
 
 /// Why a peer cannot be dialled.
@@ -258,6 +263,7 @@ impl Plan {
             routers: mix(seed ^ ROUTERS),
             guests,
             liars: None,
+            has_page: false,
             faults,
             manifest,
         }
@@ -346,6 +352,7 @@ impl Plan {
             every_us: plan.round_us * rng.octaves(0.3, 4.0),
             longest_us: (plan.round_us * rng.octaves(0.5, 8.0)).max(2.0 * LEAST_US),
         });
+        draw_page(&mut Rng::new(mix(seed ^ PAGES)), &mut plan, lie);
         plan
     }
 }

@@ -253,6 +253,7 @@ impl World {
             starting: plan.peers.len(),
             plan,
         };
+        world.ledger.rules = bug.filter(|bug| Bug::OF_PAGES.contains(bug));
         world.draw_liars(seed);
         for peer in world.plan.peers.clone() {
             world.schedule(peer.at_us, What::Start { plan: peer });

@@ -5,6 +5,7 @@ use super::follower::Follower;
 use super::{Sponsor, WATCHERS, hand_out};
 use crate::access::invitation::{Admission, Role};
 use crate::base::id::PeerId;
+use crate::base::planted::Bug;
 use crate::base::time::Time;
 use crate::ledger::accounts::account;
 use crate::peer::late;
@@ -37,8 +38,9 @@ impl Sponsor {
         }
         let held = |ticket| self.followers.values().filter(|f| f.account == ticket).count();
         let (own, share) = (account(admission, shared.root.run), places / 4);
-        let gives_way =
-            |f: &Follower| own.is_none() || f.is_idle(now) || (held(f.account) > share && held(own) < share);
+        let has_more = |f: &Follower| own.is_none() || (held(f.account) > share && held(own) < share);
+        let shares_out = !shared.settings.planted(Bug::NoShares);
+        let gives_way = |f: &Follower| f.is_idle(now) || (shares_out && has_more(f));
         let guests = self.followers.iter().filter(|(_, f)| f.account.is_some());
         let candidates = guests.filter(|(_, f)| (watches(f) || !of_watchers) && gives_way(f));
         let least_useful =

@@ -1,7 +1,8 @@
 //! Draws the manifest of a world. Each choice is drawn separately, so that the other worlds stay what they were.
 
+use super::super::lie::Lie;
 use super::super::rng::Rng;
-use super::{Plan, SLOWEST_BYTES_PER_S};
+use super::{PeerPlan, Plan, SLOWEST_BYTES_PER_S};
 use crate::base::random::mix;
 use crate::numeric::codec::Codec;
 use crate::numeric::optim::{LocalSteps, Moments, Optimizer};
@@ -131,6 +132,39 @@ pub(super) fn draw_aside(rng: &mut Rng, plan: &mut Plan) {
         // No slower than the slowest line elsewhere: behind such a one a peer is taken for silent.
         let most = (plan.rate_bytes_per_s / SLOWEST_BYTES_PER_S).max(1.0);
         plan.slow_line = most.min([1.0, 1.0, 4.0, 20.0, 100.0][rng.index(5)]);
+    }
+}
+
+/// In some worlds with liars a page hands one ticket to all guests: to liars, which do nothing but disturb, and to
+/// honest visitors that come meanwhile. Nothing else keeps newcomers waiting there.
+pub(super) fn draw_page(rng: &mut Rng, plan: &mut Plan, lie: Option<Lie>) {
+    if !rng.chance(0.1) && lie != Some(Lie::Visit) {
+        return;
+    }
+    plan.has_page = true;
+    plan.faults.clear();
+    plan.fault_every_us = 1e15;
+    plan.latency_us = plan.latency_us.min(80_000.0);
+    plan.slow_line = 1.0;
+    let manifest = &mut plan.manifest;
+    (manifest.copies, manifest.split, manifest.stand_aside) = (None, None, false);
+    manifest.min_peers = NonZeroU16::MIN;
+    // Waits take a while.
+    let longer = manifest.target.get() * rng.between(2, 6);
+    manifest.target = NonZeroU64::new(longer).expect("no less than before");
+    for is_guest in [true, true, false, false] {
+        let at_us = (rng.unit() * 30.0 * plan.round_us) as u64;
+        let peer = plan.newcomer(rng);
+        plan.peers.push(PeerPlan {
+            at_us,
+            is_guest,
+            dialable: true,
+            ..peer
+        });
+    }
+    if let Some(liars) = &mut plan.liars {
+        liars.lies = vec![Lie::Visit];
+        liars.longest_us = 1e6 * rng.octaves(20.0, 200.0);
     }
 }
 
