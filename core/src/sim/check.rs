@@ -352,7 +352,8 @@ impl World {
                 .max(node.last_commit_at)
                 .max(node.waits_at)
                 .max(self.probation_until(node));
-            if joins && self.now > since + patience {
+            // Two that were put out may wait for each other.
+            if joins && !node.is_revoked && self.now > since + patience {
                 return self.fail(format!("{} is still no member: {}", node.name, self.situation()));
             }
         }
@@ -385,6 +386,11 @@ impl World {
             let is_out = |n: &Node| matches!(n.exit, None | Some(Exit::Barred(_) | Exit::Left));
             let is_in = |n: &Node| n.was_member && !is_out(n);
             if self.plan.liars.is_some() && !self.honest().any(is_in) {
+                return;
+            }
+            // The last full member's ticket was taken back, and guests do not go on alone.
+            let is_revoked = self.honest().any(|n| n.is_revoked);
+            if is_revoked && self.honest().all(|n| n.is_guest || n.is_revoked || is_out(n)) {
                 return;
             }
             return self.fail(format!("nobody finished: {}", self.situation()));
