@@ -181,6 +181,9 @@ fn a_ticket_made_for_one_is_barred_with_its_guest() {
 fn proofs_about_invented_names_are_not_kept() {
     let mut story = three();
     let since = story.events.len();
+    // A stranger's first frame is remembered, as that of any other.
+    let proof = own_conviction(&story, invented(2000));
+    story.say(MAL, ANN, proof);
     let held = story.peers[&ANN].buffered_bytes();
     for number in 0..2000 {
         let proof = own_conviction(&story, invented(number));

@@ -230,9 +230,10 @@ fn contributors_do_not_count_in_a_majority() {
         );
         head.members[usize::from(n) - 1].admission = guest.unwrap().admit(peer(n), root.run);
     }
-    let mut record = record(&head);
-    for header in &mut record.headers[1..] {
-        header.content.digest = Digest([1; 32]);
+    let (mut record, shares) = (record(&head), head.allot(&manifest));
+    for (place, header) in record.headers.iter_mut().enumerate() {
+        header.content.weight = shares.len(place) as u32;
+        header.content.digest = Digest([u8::from(place > 0); 32]);
     }
     assert_eq!(check(&head, record, &manifest), Err(of(2, Fault::Digest)));
 }

@@ -372,7 +372,7 @@ fn what_the_table_does_not_allow_is_dropped_and_counted_and_nothing_else_is() {
             cells_seen += 1;
         }
     }
-    assert_eq!(cells_seen, (11 * 4 + 20) * (4 + 5 + 4));
+    assert_eq!(cells_seen, (11 * 4 + 21) * (4 + 5 + 4));
 }
 
 #[test]

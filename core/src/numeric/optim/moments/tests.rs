@@ -223,7 +223,7 @@ fn any_split_at_blocks_gives_the_same_bits() {
 }
 
 #[test]
-#[should_panic = "elements 100..256 are not whole blocks"]
+#[should_panic = "element 100 is within a block"]
 fn other_parts_are_refused() {
     let manifest = manifest("adam", 1000, Moments::EightBit);
     let mut state = State::new(vec![1.0; 1000], &manifest);
