@@ -392,7 +392,7 @@ fn every_planted_bug_of_spans_is_found_soon() {
             bug: Some(bug),
             ..Setup::default()
         };
-        let found = worlds_with_spans(300).any(|seed| !run(seed..seed + 1, None, setup, true).is_empty());
+        let found = worlds_with_spans(1_500).any(|seed| !run(seed..seed + 1, None, setup, true).is_empty());
         assert!(found, "{bug:?} is not found");
     }
 }

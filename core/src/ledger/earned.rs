@@ -12,7 +12,8 @@ use crate::ledger::Member;
 /// Splits a round's samples among its members. `ends` says that no others are left.
 pub(crate) fn shares(total: u64, members: &[Member], round: Round, ends: bool) -> Vec<u64> {
     let of_full: Vec<&Member> = members.iter().filter(|m| m.is_full()).collect();
-    if of_full.len() == members.len() || planted::here(Bug::TrustGuests) {
+    let is_mixed = !of_full.is_empty() && of_full.len() < members.len();
+    if !is_mixed || planted::here(Bug::TrustGuests) {
         return quotas(total, &limits(&members.iter().collect::<Vec<_>>(), round));
     }
     let full = limits(&of_full, round);
