@@ -251,12 +251,12 @@ mod tests {
         (Lineage::new(Head::unfounded(manifest), state), gathered)
     }
 
-    /// Applies the round in turns, and tells how many these were and how it ended.
+    /// Applies the round in turns, and tells how it ended.
     fn apply(
         manifest: &Manifest,
         (lineage, sums): (&mut Lineage, &mut Assembly),
         jobs: &dyn Jobs,
-    ) -> (usize, Progress) {
+    ) -> Progress {
         let record = Record {
             round: 2,
             attempt: 0,
@@ -265,10 +265,12 @@ mod tests {
         let step = manifest.optimizer.step(0.1, 2, 0.5);
         let held = (manifest.codec, Held::default());
         let mut applying = Applying::new(record, step, held, Time(0), true);
-        let mut progress = (0..).map(|turn| (turn, applying.part(manifest, sums, lineage, jobs)));
-        progress
-            .find(|(_, progress)| *progress != Progress::More)
-            .unwrap()
+        loop {
+            match applying.part(manifest, sums, lineage, jobs) {
+                Progress::More => {}
+                ended => return ended,
+            }
+        }
     }
 
     #[test]
@@ -282,7 +284,7 @@ mod tests {
             });
             for jobs in [&InTurn as &dyn Jobs, &Backwards] {
                 let (mut lineage, mut sums) = before(&manifest);
-                let (_, progress) = apply(&manifest, (&mut lineage, &mut sums), jobs);
+                let progress = apply(&manifest, (&mut lineage, &mut sums), jobs);
                 assert_eq!(progress, Progress::Done);
                 assert_eq!(lineage.state, expected.state);
                 assert_eq!(lineage.blocks, expected.state.block_digests());
@@ -296,7 +298,7 @@ mod tests {
         for element in [0, LEN / 2, LEN - 1] {
             let (mut lineage, mut sums) = before(&manifest);
             lineage.state.params[element] += 1.0;
-            let (_, progress) = apply(&manifest, (&mut lineage, &mut sums), &Backwards);
+            let progress = apply(&manifest, (&mut lineage, &mut sums), &Backwards);
             assert_eq!(progress, Progress::Damaged, "element {element}");
         }
     }

@@ -7,7 +7,7 @@ use crate::base::id::Digest;
 use crate::collective::Held;
 use crate::ledger::stepping::{step_slots, zeros};
 use crate::numeric::codec::Codec;
-use crate::numeric::optim::{Slot, Step};
+use crate::numeric::optim::{Slot, Step, views};
 use crate::run::config::Manifest;
 use crate::run::initial::Initial;
 use crate::run::parts::{PartSet, Parts};
@@ -217,8 +217,8 @@ impl Moments {
         let slots = self.slots(part)?.iter();
         let mut slots: Vec<Slot> = slots.map(|slot| slot.part(here.clone())).collect();
         let mut params = params[range.clone()].to_vec();
-        let mut slots: Vec<_> = slots.iter_mut().map(|slot| slot.view(0..sums.len())).collect();
-        step_slots(manifest, step, range, &mut params, &mut slots, sums);
+        let slots = &mut views(&mut slots, 0..sums.len());
+        step_slots(manifest, step, range, &mut params, slots, sums);
         Some(params)
     }
 
@@ -254,9 +254,8 @@ impl Moments {
             .expect("it was checked when it came");
         let is_last = piece.end == whole.end;
         let here = piece.start - whole.start..piece.end - whole.start;
-        let slots = kept.slots.iter_mut();
-        let mut slots: Vec<_> = slots.map(|slot| slot.view(here.clone())).collect();
-        step_slots(manifest, step, piece, &mut params, &mut slots, &sums);
+        let slots = &mut views(&mut kept.slots, here);
+        step_slots(manifest, step, piece, &mut params, slots, &sums);
         if is_last {
             kept.seal = seal(&kept.slots);
         }
@@ -322,8 +321,8 @@ impl Moments {
         let kept = Arc::make_mut(self.parts.get_mut(&part).expect("it is kept"));
         let (weights, slots) = kept.slots.split_last_mut().expect("it has weights");
         let weights = weights.floats_mut(0..whole.len());
-        let mut slots: Vec<_> = slots.iter_mut().map(|slot| slot.view(0..sums.len())).collect();
-        step_slots(manifest, step, whole, weights, &mut slots, sums);
+        let slots = &mut views(slots, 0..sums.len());
+        step_slots(manifest, step, whole, weights, slots, sums);
         kept.seal = seal(&kept.slots);
     }
 

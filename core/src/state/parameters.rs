@@ -7,7 +7,7 @@ use crate::ledger::Head;
 use crate::ledger::Record;
 use crate::ledger::stepping::{step_slots, zeros};
 use crate::numeric::codec::Codec;
-use crate::numeric::optim::{Slot, Step, clip_scale, norm_squared_without};
+use crate::numeric::optim::{Slot, Step, clip_scale, norm_squared_without, views};
 use crate::run::config::Manifest;
 use crate::state::block::{BlockMut, digest_of};
 use crate::state::moments::Moments;
@@ -154,10 +154,9 @@ impl State {
     /// Applies the sums of gradients of a range of elements. The range begins at a multiple of the
     /// [`grain`](crate::numeric::optim::Moments::grain) of its moments, and ends at one or with the vector.
     pub fn apply(&mut self, manifest: &Manifest, step: &Step, range: Range<usize>, sums: &[f32]) {
-        let slots = self.slots.iter_mut();
-        let mut slots: Vec<_> = slots.map(|slot| slot.view(range.clone())).collect();
+        let slots = &mut views(&mut self.slots, range.clone());
         let params = &mut self.params[range.clone()];
-        step_slots(manifest, step, range, params, &mut slots, sums);
+        step_slots(manifest, step, range, params, slots, sums);
     }
 
     /// Some blocks, each to be changed by itself, if members do not keep parts of the moments.
@@ -167,8 +166,7 @@ impl State {
         };
         let end = (blocks.end as usize * self.block).min(self.params.len());
         let here = first.start..end;
-        let slots = self.slots.iter_mut();
-        let mut rests: Vec<_> = slots.map(|slot| slot.view(here.clone())).collect();
+        let mut rests = views(&mut self.slots, here.clone());
         let mut blocks = Vec::new();
         for (start, params) in here
             .clone()

@@ -163,7 +163,7 @@ impl<T: Task> Trainer<T> {
         self.device_kind == DeviceKind::Cpu
     }
 
-    /// How many of so many samples the device works on at once.
+    /// How many of this number of samples the device works on at once.
     fn at_once(&self, samples: usize) -> usize {
         let wanted = match self.options.micro_batch {
             0 => samples,

@@ -193,6 +193,11 @@ impl Slot {
     }
 }
 
+/// The same elements of each vector, to be stepped, as [`Slot::view`].
+pub(crate) fn views(slots: &mut [Slot], range: Range<usize>) -> Vec<SlotMut<'_>> {
+    slots.iter_mut().map(|slot| slot.view(range.clone())).collect()
+}
+
 /// Some elements of one of an optimizer's vectors.
 #[derive(Debug)]
 pub enum SlotMut<'a> {
@@ -211,7 +216,7 @@ pub struct CodedMut<'a> {
 }
 
 impl<'a> SlotMut<'a> {
-    /// Splits off the first so many elements.
+    /// Splits off the first elements, up to this one.
     ///
     /// # Panics
     /// If a vector in 8 bits would be split within a block.
