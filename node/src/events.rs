@@ -290,6 +290,9 @@ pub struct Done {
     pub round: u64,
     /// Whether the run is finished.
     pub finished: bool,
+    /// Whether it is because most members saw no gain any more.
+    #[serde(default)]
+    pub stopped_early: bool,
     /// Whether its model is split over the members.
     pub split: bool,
     /// Digest of parameters and optimizer state after that round, 64 hexadecimal digits; of a split model that of the parts that
@@ -302,6 +305,19 @@ pub struct Done {
     pub metrics: Metrics,
     /// The folder that holds the final checkpoint, if there is one.
     pub dir: Option<String>,
+    /// The best checkpoint there by its loss when it was evaluated, if this peer keeps it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub best: Option<Best>,
+}
+
+/// An evaluated checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Best {
+    /// The round after which it was saved.
+    pub round: u64,
+    /// Its mean loss per sample on held-out data.
+    pub loss: f32,
 }
 
 /// An event and when it happened: one line of a JSON log.

@@ -3,7 +3,7 @@
 //! Names of optimizers, devices and the like are text here; the code that acts on the options parses and checks them. This
 //! module must not know the command line, files or devices.
 
-use annulus_core::Topology;
+use annulus_core::{EarlyStop, Topology};
 use annulus_core::codec::Codec;
 use annulus_core::invitation::Role;
 use annulus_core::optim::{CLIP, LocalSteps, Moments, Optimizer};
@@ -94,6 +94,8 @@ pub struct NewRun {
     pub length: Length,
     /// Whether the task may choose another end, as the user named none.
     pub any_length: bool,
+    /// When it ends before that; none: never.
+    pub early_stop: Option<EarlyStop>,
     /// Samples per step, over all peers.
     pub batch: NonZeroU32,
     /// Whether the task may choose another batch, as the user named none.
@@ -163,6 +165,7 @@ impl Default for NewRun {
             task_config: Map::new(),
             length: Length::Epochs(const { NonZeroU64::new(5).unwrap() }),
             any_length: true,
+            early_stop: None,
             // The batch and the rate are those of the usual first MNIST example with Adam.
             batch: const { NonZeroU32::new(64).unwrap() },
             any_batch: true,
@@ -334,6 +337,9 @@ pub struct Local {
     pub checkpoint_every: Every,
     /// Checkpoints to keep.
     pub keep: NonZeroU32,
+    /// Whether to keep the best checkpoint too: the one with the lowest loss when it was evaluated. Each evaluated state is
+    /// saved for that.
+    pub keep_best: bool,
     /// Rounds from one evaluation to the next; 0: only at the end.
     pub eval_every: u64,
     /// Fraction of time that the device may compute.
@@ -375,6 +381,7 @@ impl Default for Local {
             page: None,
             checkpoint_every: Every::default(),
             keep: const { NonZeroU32::new(3).unwrap() },
+            keep_best: false,
             eval_every: 0,
             power: 1.0,
             memory: None,

@@ -180,6 +180,7 @@ impl Run {
             ahead: false,
             anew: false,
             revoked: Vec::new(),
+            stalled: false,
             leaving: false,
             keeps: Default::default(),
         });

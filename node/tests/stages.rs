@@ -206,6 +206,7 @@ fn train(
             anew: false,
             ready: Vec::new(),
             revoked: Vec::new(),
+            stalled: false,
             leaving: false,
             keeps: Keeps {
                 kept: all,

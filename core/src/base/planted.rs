@@ -94,6 +94,8 @@ pub enum Bug {
     TrustGuests,
     /// Contributors compute some of the samples that end the run.
     GuestsEnd,
+    /// The word of any peer ends a run early.
+    AnyoneStops,
     /// Signatures of flushes are not checked.
     TrustFlushes,
     /// Proofs of decisions are not checked.
@@ -150,7 +152,7 @@ pub enum Bug {
 
 impl Bug {
     /// Bugs that faults bring to light.
-    pub const OF_FAULTS: [Self; 36] = [
+    pub const OF_FAULTS: [Self; 37] = [
         Self::CommitWithoutRepair,
         Self::CountTheDead,
         Self::KeepSuspectsApart,
@@ -179,6 +181,7 @@ impl Bug {
         Self::GuestsGoOn,
         Self::TrustGuests,
         Self::GuestsEnd,
+        Self::AnyoneStops,
         Self::MergeForgetsRevocations,
         Self::DropRevocationsByName,
         Self::HeedRevoked,

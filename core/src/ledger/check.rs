@@ -403,7 +403,10 @@ impl Head {
         let sum = self.counted().checked_add(self.skipped);
         let sum = sum.and_then(|sum| sum.checked_add(returned));
         need(
-            sum == Some(self.cursor) && self.cursor <= manifest.target.get() && self.steps <= self.round,
+            sum == Some(self.cursor)
+                && (!self.stopped || manifest.early_stop.is_some())
+                && self.cursor <= manifest.target.get()
+                && self.steps <= self.round,
             HeadError::Sums,
         )
     }

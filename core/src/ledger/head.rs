@@ -81,6 +81,8 @@ pub struct Head {
     pub spans: Vec<NonZeroU16>,
     /// ... and the moves of members and spans that make rounds shorter.
     pub shifts: Shifts,
+    /// Whether the run has stopped early.
+    pub stopped: bool,
     /// Hash over all records.
     pub trail: Digest,
     /// The lineage: the hash [`lineage`] of the trail and the samples.
@@ -134,6 +136,7 @@ impl Head {
                 .flat_map(|split| split.spans.clone())
                 .collect(),
             shifts: Shifts::default(),
+            stopped: false,
             trail: Digest(manifest.run_id().0),
             chain: lineage(&Digest(manifest.run_id().0), 0),
         };
@@ -221,6 +224,7 @@ impl Head {
             add(&mut self.tickets.revoked, said.clone(), *run);
         }
         self.charge(record, || *run, bug);
+        self.stopped |= manifest.early_stop.is_some() && self.has_stalled(record);
         let (mut members, displaced) = self.next_members(record, trains.then_some(&shares[..]), || *run, bug);
         if self.ahead.is_empty() && (trains || manifest.overlap) {
             self.take_out(&shares);
@@ -362,7 +366,7 @@ mod tests {
     use crate::base::id::Contact;
     use crate::ledger::Trials;
     use crate::ledger::keeps::Keeper;
-    use crate::run::config::Layout;
+    use crate::run::config::{EarlyStop, Layout};
 
     fn peer(n: u8) -> PeerId {
         PeerId([n; 32])
@@ -405,6 +409,37 @@ mod tests {
         assert_eq!(head.check(&record, manifest, Scheme::StandIn), Ok(()));
         head.apply(&record, manifest);
         assert_eq!(head.check_itself(manifest), Ok(()));
+    }
+
+    #[test]
+    fn a_run_stops_early_once_more_than_half_of_the_full_members_want_it() {
+        let (head, manifest) = two();
+        let manifest = Manifest {
+            early_stop: Some(EarlyStop {
+                every: 10.try_into().unwrap(),
+                patience: 3.try_into().unwrap(),
+            }),
+            ..manifest
+        };
+        let stops = |stalled: &[u8], manifest: &Manifest| {
+            let mut head = head.clone();
+            let header = |member: &Member| Header {
+                stalled: stalled.iter().any(|n| peer(*n) == member.peer),
+                speed: member.speed,
+                ..Header::stand_in(member.peer)
+            };
+            let headers = head.members.iter().map(header).collect();
+            let record = Record::signed_by_stand_ins(&head, headers);
+            head.apply(&record, manifest);
+            assert_eq!(head.stopped, head.finished(manifest));
+            head.stopped
+        };
+        assert!(!stops(&[1], &manifest) && stops(&[1, 2], &manifest));
+        let never = Manifest {
+            early_stop: None,
+            ..manifest
+        };
+        assert!(!stops(&[1, 2], &never));
     }
 
     #[test]

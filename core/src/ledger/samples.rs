@@ -2,6 +2,7 @@
 //! which.
 
 use crate::base::id::PeerId;
+use crate::base::planted::{self, Bug};
 use crate::ledger::cut::{Cut, Given, SampleRange};
 use crate::ledger::{Head, Member, Record};
 use crate::run::config::Manifest;
@@ -15,9 +16,21 @@ impl Head {
         open
     }
 
-    /// Whether every sample has been counted or given up.
+    /// Whether the run is over: every sample has been counted or given up, or it has stopped early.
     pub fn finished(&self, manifest: &Manifest) -> bool {
-        self.cursor >= manifest.target.get() && self.holes.is_empty() && self.ahead.is_empty()
+        self.stopped || self.cursor >= manifest.target.get() && self.holes.is_empty() && self.ahead.is_empty()
+    }
+
+    /// Whether most full members in a record see no gain any more. The word of guests does not count.
+    pub(crate) fn has_stalled(&self, record: &Record) -> bool {
+        if planted::here(Bug::AnyoneStops) {
+            return record.headers.iter().any(|h| h.stalled);
+        }
+        let of_full = record.headers.iter().filter(|h| self.is_full(h.peer));
+        let (all, stalled) = of_full.fold((0, 0), |(all, stalled), h| {
+            (all + 1, stalled + usize::from(h.stalled))
+        });
+        2 * stalled > all
     }
 
     /// Counts the samples of each share that the record has. The rest is open again, or given up.

@@ -88,6 +88,9 @@ pub enum Input {
     },
     /// Revoke a ticket. A member announces that with its next header, another peer once it is a member.
     Revoke(Box<Revocation>),
+    /// Whether the model gains nothing any more by this peer's evaluations, in a run that
+    /// [stops early](crate::config::EarlyStop). The next header says so.
+    Stalled(bool),
     /// Finish the round in work, tell the others, and exit.
     Leave,
 }

@@ -161,6 +161,7 @@ impl Peer {
                 shared.keeping.line = u32::try_from(*bytes_per_s / 1000).unwrap_or(u32::MAX);
             }
             Input::Leave => shared.leaving = true,
+            Input::Stalled(stalled) => shared.stalled = *stalled,
             Input::Revoke(revocation) => shared.revoke((**revocation).clone()),
             Input::Saved(saved) => shared.saved.clone_from(saved),
             Input::Restored { stepped, kept: None } => {

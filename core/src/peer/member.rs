@@ -320,6 +320,7 @@ impl Member {
                 return Next::Finish(Exit::Left);
             }
             Input::Leave | Input::Revoke(_) => return self.start_if_ready(shared),
+            Input::Stalled(_) => {}
         }
         Next::Stay
     }
@@ -539,6 +540,7 @@ impl Member {
                 .cloned()
                 .collect(),
             leaving: shared.leaving,
+            stalled: shared.stalled,
             keeps,
         };
         let header = shared

@@ -174,7 +174,7 @@ impl Newcomer {
                 barred: Some(why),
             } => return self.on_barred(peer, why, shared),
             Input::Tick | Input::DialFailed { .. } | Input::Revoke(_) | Input::Line { .. } => {}
-            Input::Saved(_) | Input::Restored { .. } => {}
+            Input::Stalled(_) | Input::Saved(_) | Input::Restored { .. } => {}
         }
         Next::Stay
     }

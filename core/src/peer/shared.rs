@@ -77,6 +77,8 @@ pub(crate) struct Shared {
     /// How fast its device is.
     pub speed: Speed,
     pub leaving: bool,
+    /// Whether its evaluations show no gain any more.
+    pub stalled: bool,
     /// Peers that have finished: nobody needs to wait for them at the end.
     pub ended: BTreeSet<PeerId>,
     /// Detects numbers beyond rescue.
@@ -144,6 +146,7 @@ impl Shared {
             feedback: Feedback::default(),
             speed: Speed::default(),
             leaving: false,
+            stalled: false,
             ended: BTreeSet::new(),
             barren: Barren::default(),
             committed_at: now,

@@ -152,6 +152,15 @@ pub enum DataSource {
     },
 }
 
+/// When a run ends before its last sample: once most full members have seen that the model gains nothing any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EarlyStop {
+    /// Rounds from one evaluation to the next.
+    pub every: NonZeroU32,
+    /// Evaluations in a row without a lower loss than before.
+    pub patience: NonZeroU32,
+}
+
 /// The definition of a run. Immutable; its hash is the [`RunId`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
@@ -171,6 +180,8 @@ pub struct Manifest {
     pub data_source: DataSource,
     /// Samples after which the run ends (epochs times samples, or rounds times batch).
     pub target: NonZeroU64,
+    /// When the run ends before that. `None`: never.
+    pub early_stop: Option<EarlyStop>,
     /// Samples of one step, over all peers. Without [local steps](Self::local), a round is one step.
     pub batch: NonZeroU32,
     /// Samples that a device computes at once; 0 means its whole share.
@@ -241,7 +252,7 @@ const MARK: &[u8] = b"annrun\0";
 
 impl Manifest {
     /// Version of the encoding. Every change of the fields needs a new version.
-    pub const VERSION: u8 = 9;
+    pub const VERSION: u8 = 10;
 
     /// A run of one sample with these parameters, as a base for a caller that sets only some fields: `Manifest {
     /// lr: 0.1, ..Manifest::new(layout) }`.
@@ -255,6 +266,7 @@ impl Manifest {
             data: Digest([0; 32]),
             data_source: DataSource::Made,
             target: NonZeroU64::MIN,
+            early_stop: None,
             batch: NonZeroU32::MIN,
             micro_batch: 0,
             layout,
@@ -390,6 +402,10 @@ impl Manifest {
     pub fn check(&self) -> Result<(), ManifestError> {
         let need = |ok: bool, why| ok.then_some(()).ok_or(ManifestError::Unusable(why));
         need(
+            self.early_stop.is_none() || self.split.is_none(),
+            "patience does not go with a split model, which is evaluated by nobody while it trains: leave patience out",
+        )?;
+        need(
             self.piece.get() <= 1 << 20,
             "piece must be at most 1048576 elements",
         )?;
@@ -502,12 +518,12 @@ mod tests {
         let bytes = manifest.encode();
         assert_eq!(Manifest::decode(&bytes), Ok(manifest.clone()));
         let mut later = bytes.clone();
-        later[MARK.len()] = 10;
+        later[MARK.len()] = Manifest::VERSION + 1;
         let error = Manifest::decode(&later).unwrap_err();
-        assert_eq!(error, ManifestError::Version { found: 10 });
+        assert_eq!(error, ManifestError::Version { found: 11 });
         let text = error.to_string();
         assert!(
-            text.contains("version 10") && text.contains("reads version 9"),
+            text.contains("version 11") && text.contains("reads version 10"),
             "{text}"
         );
         // Encoded as before manifests had versions.
@@ -516,17 +532,6 @@ mod tests {
         assert_eq!(Manifest::decode(&[]), Err(ManifestError::NoVersion));
         let cut = &bytes[..bytes.len() - 1];
         assert!(matches!(Manifest::decode(cut), Err(ManifestError::Unusable(_))));
-    }
-
-    #[test]
-    fn a_tensor_s_rule_is_encoded_as_whether_it_decays_was() {
-        // Manifests of version 9 that were written before there were other rules.
-        let encoded = |rule: TensorRule| postcard::to_allocvec(&rule).unwrap();
-        assert_eq!(encoded(TensorRule::Step), postcard::to_allocvec(&false).unwrap());
-        assert_eq!(
-            encoded(TensorRule::StepAndDecay),
-            postcard::to_allocvec(&true).unwrap()
-        );
     }
 
     #[test]

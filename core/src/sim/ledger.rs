@@ -7,7 +7,7 @@ mod checks;
 mod standing;
 
 use self::arithmetic::step;
-use self::checks::{check_guests, check_head, check_record, count};
+use self::checks::{check_guests, check_head, check_record, check_stop, count};
 use super::node::Node;
 use super::{device, kept};
 use crate::access::signature::Signed;
@@ -387,6 +387,7 @@ impl Ledger {
         let point = &self.points[&before];
         kept::check_copies(&point.head, &head, record, &self.manifest)?;
         check_guests(&point.head, record, &head, &self.manifest)?;
+        check_stop(&point.head, record, &head, &self.manifest)?;
         if !self.points.contains_key(&chain) {
             let (sums, errors) = match spoilt {
                 true => (None, None),

@@ -11,7 +11,7 @@ use crate::base::random::mix;
 use crate::ledger::pace::Pace;
 use crate::numeric::codec::Codec;
 use crate::run::config::Manifest;
-use draws::{draw_aside, draw_exchange, draw_keepers, draw_manifest, draw_means, draw_page};
+use draws::{draw_aside, draw_early_stop, draw_exchange, draw_keepers, draw_manifest, draw_means, draw_page};
 
 /// Most peers that a world ever has, including dead ones.
 pub const MOST_PEERS: usize = 12;
@@ -29,6 +29,8 @@ const ASIDE: u64 = 0x6173_6964;
 /// Separates the draw of spans.
 const SPLITS: u64 = 0x7370_6c69;
 
+/// Separates the draw of early stops.
+const EARLY_STOP: u64 = 0x7374_6f70;
 /// Separates the draw of tickets that are taken back.
 const REVOCATIONS: u64 = 0x7265_766f_6b65;
 
@@ -162,6 +164,7 @@ impl Plan {
             plan.manifest.codec = Codec::Int4;
         }
         draw_aside(&mut Rng::new(mix(seed ^ ASIDE)), &mut plan);
+        draw_early_stop(&mut Rng::new(mix(seed ^ EARLY_STOP)), &mut plan.manifest);
         let revokes = &mut Rng::new(mix(seed ^ REVOCATIONS));
         if !plan.faults.is_empty() && revokes.chance(0.12) {
             plan.faults.push((Kind::Revoke, revokes.octaves(0.5, 4.0)));

@@ -26,6 +26,7 @@ impl Header {
             anew: false,
             ready: Vec::new(),
             revoked: Vec::new(),
+            stalled: false,
             leaving: false,
             keeps: Default::default(),
         }

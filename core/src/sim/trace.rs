@@ -21,7 +21,7 @@ pub(super) fn plan(plan: &Plan) -> String {
         .map(|(kind, weight)| format!("{kind} {weight:.1}"))
         .collect();
     format!(
-        "{} peers, {} elements, pieces of {}, batch {}, target {}, min_peers {}, stand_aside {} {:.0}, copies {:?}, {:?}, {}, {}, local {:?}, overlap {}, clip {:?}, rounds of {:.2} s, \
+        "{} peers, {} elements, pieces of {}, batch {}, target {}, min_peers {}, stand_aside {} {:.0}, copies {:?}, stop {:?}, {:?}, {}, {}, local {:?}, overlap {}, clip {:?}, rounds of {:.2} s, \
          latency {:.1} ms, {:.0} kB/s, idle {:.1} s, jitter {:.2}, frames {}, {} deaths, a fault every {:.2} s of [{}]",
         plan.peers.len(),
         m.layout.len,
@@ -32,6 +32,7 @@ pub(super) fn plan(plan: &Plan) -> String {
         m.stand_aside,
         plan.slow_line,
         m.copies,
+        m.early_stop.map(|stop| stop.every),
         m.codec,
         m.topology
             .map_or_else(|| "auto".into(), |topology| topology.to_string()),
@@ -141,6 +142,7 @@ pub(super) fn input(world: &World, i: usize, input: &Input) {
         Input::Warm { speed } => format!("warm: {:.1} samples/s", *speed as f64 / 1e3),
         Input::Span(done) => format!("a pass is done, {:.3} s", done.compute.as_secs_f64()),
         Input::Leave => "leave".into(),
+        Input::Stalled(stalled) => format!("evaluates: no gain {stalled}"),
         Input::Saved(saved) => format!("has {} checkpoints", saved.len()),
         Input::Restored { stepped, kept } => {
             let parts = kept.as_ref().map_or(0, |kept| kept.set().len());

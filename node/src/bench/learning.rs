@@ -173,6 +173,7 @@ impl Members {
                 anew: head.round == 0,
                 ready: Vec::new(),
                 revoked: Vec::new(),
+                stalled: false,
                 leaving: false,
                 keeps: Default::default(),
             }

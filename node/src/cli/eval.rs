@@ -1,16 +1,17 @@
-//! `annulus eval`: the quality of a run's newest checkpoint.
+//! `annulus eval`: the quality of a run's model.
 
 use super::amounts;
 use super::error::Error;
 use super::output;
 use crate::offline::evaluate::{Evaluated, evaluate};
 use crate::participant::run_setup::Means;
+use crate::store::run_dir::Which;
 use crate::task::in_words;
 use crate::task_factory::TaskFactory;
 use serde_json::json;
 use std::path::PathBuf;
 
-/// Evaluate a run's newest checkpoint on held-out data.
+/// Evaluate a run's newest checkpoint, or another one, on held-out data.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -19,6 +20,9 @@ pub struct Args {
     /// If the model is split: another member's folder. Can be given more than once.
     #[arg(long, value_name = "DIR")]
     pub with: Vec<PathBuf>,
+    /// The checkpoint to evaluate: newest, best (of a run with keep_best=on), or the round after which it was saved.
+    #[arg(long, value_name = "ROUND", default_value = "newest")]
+    pub round: Which,
     /// The run's data, if it has moved since the run was started.
     #[arg(long, value_name = "PATH")]
     pub data: Option<PathBuf>,
@@ -40,14 +44,14 @@ Examples:
   annulus eval runs/digits --data mnist/ --json
 ";
 
-/// Prints the quality of the newest checkpoint.
+/// Prints the quality of a checkpoint.
 pub fn run(args: &Args, tasks: &[TaskFactory]) -> Result<(), Error> {
     let given = Means {
         data: args.data.as_deref(),
         device: &args.device,
         memory: args.memory,
     };
-    let found = evaluate((&args.dir, &args.with), given, tasks);
+    let found = evaluate((&args.dir, &args.with, args.round), given, tasks);
     let Evaluated { round, eval, runs } = found.map_err(Error::of)?;
     output::note_runs(runs, "");
     if args.json {

@@ -5,6 +5,7 @@ use super::human;
 use super::output;
 use crate::offline::export::export;
 use crate::offline::{note_round, warn};
+use crate::store::run_dir::Which;
 use crate::task_factory::TaskFactory;
 use std::path::PathBuf;
 
@@ -23,6 +24,9 @@ pub struct Args {
     /// If the model is split: another member's folder. Can be given more than once.
     #[arg(long, value_name = "DIR")]
     pub with: Vec<PathBuf>,
+    /// The checkpoint to export: newest, best (of a run with keep_best=on), or the round after which it was saved.
+    #[arg(long, value_name = "ROUND", default_value = "newest")]
+    pub round: Which,
     /// The run's data, if the metadata needs it (`gpt` with vocabulary=characters does) and it is not found here.
     #[arg(long, value_name = "PATH")]
     pub data: Option<PathBuf>,
@@ -36,7 +40,13 @@ Examples:
 
 /// Writes the file and prints its contents in short.
 pub fn run(args: &Args, tasks: &[TaskFactory]) -> Result<(), Error> {
-    let done = export((&args.dir, &args.with), args.data.as_deref(), tasks, &args.file).map_err(Error::of)?;
+    let done = export(
+        (&args.dir, &args.with, args.round),
+        args.data.as_deref(),
+        tasks,
+        &args.file,
+    )
+    .map_err(Error::of)?;
     warn(&done.warnings);
     note_round(done.round);
     output::print(&format!(

@@ -24,6 +24,12 @@ pub struct Key {
 pub const KEYS: &[Key] = &[
     key("epochs", "N", "end after N passes over the data", "5"),
     key("rounds", "N", "end after N batches, instead of epochs", ""),
+    key(
+        "patience",
+        "N",
+        "end early once most members see no lower loss in N evaluations; needs eval_every, and keeps the best checkpoint",
+        "",
+    ),
     key("batch", "N", "samples per step, over all peers", "64"),
     key(
         "micro_batch",
@@ -150,6 +156,12 @@ pub const KEYS: &[Key] = &[
         "1000",
     ),
     local("keep", "N", "checkpoints to keep", "3"),
+    local(
+        "keep_best",
+        "on|off",
+        "save at each evaluation, and keep the checkpoint with the lowest loss too: export and others take it by --round best",
+        "off",
+    ),
 ];
 
 const fn key(name: &'static str, value: &'static str, about: &'static str, default: &'static str) -> Key {
@@ -192,6 +204,8 @@ const ALIASES: &[(&str, &str)] = &[
     ("grad_clip", "clip"),
     ("max_steps", "rounds"),
     ("steps", "rounds"),
+    ("early_stopping", "patience"),
+    ("early_stopping_patience", "patience"),
     ("lr_schedule", "schedule"),
     ("opt", "optimizer"),
     ("compression", "codec"),

@@ -202,10 +202,10 @@ fn result(done: &Done, style: Style) -> Vec<String> {
     let Some(dir) = &done.dir else {
         return vec!["left before it had caught up; nothing to save".into()];
     };
-    let (color, word) = if done.finished {
-        (Color::Green, "done")
-    } else {
-        (Color::Yellow, "left")
+    let (color, word) = match (done.finished, done.stopped_early) {
+        (true, true) => (Color::Green, "stopped early, as the loss falls no more,"),
+        (true, false) => (Color::Green, "done"),
+        (false, _) => (Color::Yellow, "left"),
     };
     let (word, quality) = (style.paint(color, word), quality(done.loss, &done.metrics));
     let mut lines = vec![format!("{word} after round {round}: {quality}")];
@@ -217,6 +217,10 @@ fn result(done: &Done, style: Style) -> Vec<String> {
         format!("  state    {}  ({whose})", human::id(digest))
     }));
     lines.push(format!("  saved    {}", printable_line(dir, usize::MAX)));
+    lines.extend(done.best.filter(|best| best.round != done.round).map(|best| {
+        let (round, loss) = (human::grouped(best.round), human::loss(best.loss.into()));
+        format!("  best     after round {round}, loss {loss}: `annulus export` and others take it with --round best")
+    }));
     lines
 }
 

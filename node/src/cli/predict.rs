@@ -3,6 +3,7 @@
 use super::error::Error;
 use super::output;
 use crate::offline::predict::predictor;
+use crate::store::run_dir::Which;
 use crate::task_factory::TaskFactory;
 use annulus_net::files::read_named;
 use std::io::{self, IsTerminal};
@@ -23,6 +24,9 @@ pub struct Args {
     /// The rows to predict.
     #[arg(value_name = "ROWS.csv")]
     pub rows: PathBuf,
+    /// The checkpoint to predict with: newest, best (of a run with keep_best=on), or the round after which it was saved.
+    #[arg(long, value_name = "ROUND", default_value = "newest")]
+    pub round: Which,
     /// The data of the run in the folder, if it is not found here.
     #[arg(long, value_name = "PATH")]
     pub data: Option<PathBuf>,
@@ -36,7 +40,7 @@ Examples:
 
 /// Prints the rows with their predictions.
 pub fn run(args: &Args, tasks: &[TaskFactory]) -> Result<(), Error> {
-    let model = predictor(&args.model, args.data.as_deref(), tasks).map_err(Error::of)?;
+    let model = predictor((&args.model, args.round), args.data.as_deref(), tasks).map_err(Error::of)?;
     let bytes = read_named(&args.rows, LIMIT).map_err(|error| Error::failed(error.to_string()))?;
     let name = args.rows.display().to_string();
     let predicted = model.predict(&name, &bytes);

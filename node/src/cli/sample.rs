@@ -5,6 +5,7 @@ use super::error::Error;
 use super::output;
 use crate::offline::sample;
 use crate::participant::run_setup::Means;
+use crate::store::run_dir::Which;
 use crate::task::Prompt;
 use crate::task_factory::TaskFactory;
 use std::io::{self, IsTerminal};
@@ -36,6 +37,9 @@ pub struct Args {
     /// Seed of the text.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
+    /// The checkpoint to write with: newest, best (of a run with keep_best=on), or the round after which it was saved.
+    #[arg(long, value_name = "ROUND", default_value = "newest")]
+    pub round: Which,
     /// The run's data, if writing needs it (`gpt` with vocabulary=characters does) and it is not found here.
     #[arg(long, value_name = "PATH")]
     pub data: Option<PathBuf>,
@@ -81,7 +85,7 @@ pub fn run(args: &Args, tasks: &[TaskFactory]) -> Result<(), Error> {
     };
     let mut emit = |piece: &str| write(piece);
     sample::write(
-        (&args.dir, &args.with),
+        (&args.dir, &args.with, args.round),
         given,
         &prompt,
         tasks,

@@ -4,6 +4,7 @@ use super::error::Error;
 use super::machine::block_on;
 use super::output;
 use crate::offline::predict::predictor;
+use crate::store::run_dir::Which;
 use crate::task_factory::TaskFactory;
 use crate::web::predictions::serve;
 use std::path::PathBuf;
@@ -21,6 +22,9 @@ pub struct Args {
     /// Address to listen on. Anybody who reaches it may ask.
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8080")]
     pub listen: String,
+    /// The checkpoint to answer with: newest, best (of a run with keep_best=on), or the round after which it was saved.
+    #[arg(long, value_name = "ROUND", default_value = "newest")]
+    pub round: Which,
     /// The data of the run in the folder, if it is not found here.
     #[arg(long, value_name = "PATH")]
     pub data: Option<PathBuf>,
@@ -35,7 +39,7 @@ Examples:
 
 /// Serves until the process is stopped.
 pub fn run(args: &Args, tasks: &[TaskFactory]) -> Result<(), Error> {
-    let model = predictor(&args.model, args.data.as_deref(), tasks).map_err(Error::of)?;
+    let model = predictor((&args.model, args.round), args.data.as_deref(), tasks).map_err(Error::of)?;
     let served = block_on(async {
         let listener = TcpListener::bind(&args.listen).await?;
         output::print(&format!("answering at http://{}\n", listener.local_addr()?));

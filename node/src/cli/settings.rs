@@ -10,10 +10,10 @@ use super::error::Error;
 use super::keys::{KEYS, Key, did_you_mean};
 use crate::options::{Every, Length, Local, NewRun, Schedule, SplitRun, Steps};
 use crate::task_factory::TaskFactory;
-use annulus_core::Topology;
 use annulus_core::codec::Codec;
 use annulus_core::config::MAX_PEERS;
 use annulus_core::optim::{LocalSteps, Moments, Optimizer};
+use annulus_core::{EarlyStop, Topology};
 use serde_json::{Map, Value};
 use std::fmt::Write as _;
 use std::num::{IntErrorKind, NonZeroU32, ParseIntError};
@@ -29,6 +29,8 @@ pub struct Settings {
     pub checkpoint_every: Every,
     /// Checkpoints to keep.
     pub keep: NonZeroU32,
+    /// Whether to keep the best one too.
+    pub keep_best: bool,
     /// Rounds from one evaluation to the next.
     pub eval_every: u64,
     /// The first key that was given and is the run's own.
@@ -41,6 +43,7 @@ impl Settings {
         Local {
             checkpoint_every: self.checkpoint_every,
             keep: self.keep,
+            keep_best: self.keep_best,
             eval_every: self.eval_every,
             ..local
         }
@@ -90,6 +93,7 @@ pub fn read(
         optimizer: "adam".into(),
         optimizer_settings: Vec::new(),
         length: None,
+        patience: None,
         settings: Settings {
             run: NewRun {
                 task: task.name.to_owned(),
@@ -97,6 +101,7 @@ pub fn read(
             },
             checkpoint_every: Every::default(),
             keep: Local::default().keep,
+            keep_best: false,
             eval_every: 0,
             of_run: None,
         },
@@ -129,6 +134,7 @@ struct Reader<'a> {
     /// Each with the layer that it comes from.
     optimizer_settings: Vec<(usize, String, String)>,
     length: Option<(usize, Length)>,
+    patience: Option<NonZeroU32>,
 }
 
 impl Reader<'_> {
@@ -182,6 +188,7 @@ impl Reader<'_> {
         match key.name {
             "epochs" => self.length(layer, Length::Epochs(number(text)?))?,
             "rounds" => self.length(layer, Length::Rounds(number(text)?))?,
+            "patience" => self.patience = Some(number(text)?),
             "batch" => {
                 run.batch = number(text)?;
                 run.any_batch &= layer == 0;
@@ -270,6 +277,7 @@ impl Reader<'_> {
             "eval_every" => self.settings.eval_every = number(text)?,
             "checkpoint_every" => self.settings.checkpoint_every = every(text)?,
             "keep" => self.settings.keep = number(text)?,
+            "keep_best" => self.settings.keep_best = on(text).ok_or_else(&words)?,
             name => unreachable!("key {name} is in the table and has no reader"),
         }
         Ok(())
@@ -371,7 +379,22 @@ impl Reader<'_> {
         {
             self.optimizer = "momentum".into();
         }
+        let every = u32::try_from(self.settings.eval_every)
+            .ok()
+            .and_then(NonZeroU32::new);
+        let needs_it = match self.patience {
+            Some(_) => "patience",
+            None => "keep_best=on",
+        };
+        if every.is_none() && (self.settings.keep_best || self.patience.is_some()) {
+            return Err(Error::usage(format!(
+                "{needs_it} needs eval_every=N, since the model is evaluated only at the end otherwise: add eval_every=100, for example"
+            )));
+        }
         let run = &mut self.settings.run;
+        run.early_stop = every
+            .zip(self.patience)
+            .map(|(every, patience)| EarlyStop { every, patience });
         run.optimizer = self.optimizer;
         for (_, name, value) in &self.optimizer_settings {
             let _ = write!(run.optimizer, " {name}={value}");

@@ -38,11 +38,13 @@ fn samples() -> Vec<Event> {
     let done = Done {
         round: 8,
         finished: true,
+        stopped_early: true,
         split: false,
         digest: Some("cd".repeat(32)),
         loss: 0.2,
         metrics: [("accuracy".to_owned(), 0.97)].into(),
         dir: Some("out".into()),
+        best: Some(Best { round: 4, loss: 0.1 }),
     };
     let member = |change, reason: &str| Event::Member {
         peer: "ab".repeat(32),

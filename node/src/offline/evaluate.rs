@@ -1,11 +1,11 @@
-//! Evaluates a run's newest checkpoint.
+//! Evaluates a checkpoint of a run.
 
 use super::parts_on_disk::PartsOnDisk;
 use super::warn;
 use crate::participant::error::Error;
 use crate::participant::memory;
 use crate::participant::run_setup::{Means, RunSetup};
-use crate::store::run_dir::RunDir;
+use crate::store::run_dir::{RunDir, Which};
 use crate::task::Eval;
 use crate::task_factory::TaskFactory;
 use annulus_core::Round;
@@ -24,25 +24,26 @@ pub struct Evaluated {
     pub runs: usize,
 }
 
-/// Evaluates the newest checkpoint of a run's folder. Of a split model it takes the folders of several members, and
-/// loads as many steps at a time as fit in memory.
+/// Evaluates a checkpoint of a run's folder. Of a split model it takes the newest one that lies in the folders of several
+/// members, and loads as many steps at a time as fit in memory.
 ///
 /// # Errors
 ///
 /// If there is no complete checkpoint, no held-out data, or no room for a single step.
 pub fn evaluate(
-    (dir, others): (&Path, &[PathBuf]),
+    (dir, others, which): (&Path, &[PathBuf], Which),
     given: Means<'_>,
     factories: &[TaskFactory],
 ) -> Result<Evaluated, Error> {
     let run = RunDir::open(dir)?;
     if run.manifest().split.is_none() {
-        let loaded = run.load_latest()?;
+        let loaded = run.load_which(which)?;
         warn(&loaded.warnings);
         let mut trainer = RunSetup::whole(&loaded.manifest, given, factories)?;
         let eval = trainer.worker.score(loaded.state.params)?;
         return evaluated(loaded.head.round, eval, 1, &loaded.manifest.task);
     }
+    which.of_split()?;
     memory::keep_within(given.memory);
     let on_disk = Arc::new(PartsOnDisk::newest(dir, others)?);
     warn(&on_disk.warnings);

@@ -4,7 +4,7 @@
 
 use crate::offline::parts_on_disk::PartsOnDisk;
 use crate::participant::run_data::{About, about};
-use crate::store::run_dir::{CheckpointError, LoadedRun, RunDir};
+use crate::store::run_dir::{CheckpointError, LoadedRun, RunDir, Which};
 use crate::store::state_file::{Label, params_header, write_vector};
 use crate::task_factory::TaskFactory;
 use annulus_core::Manifest;
@@ -31,21 +31,22 @@ pub struct Exported {
     pub warnings: Vec<String>,
 }
 
-/// Writes the parameters of a run's newest good checkpoint to `file`, in place of any that is there.
+/// Writes the parameters of a run's checkpoint to `file`, in place of any that is there.
 /// `others`: folders of other members, where the model is split. Then no more than a part of it is in memory at a time.
 /// `data`: the run's, if it is not found here and the task tells something of it.
 pub fn export(
-    (dir, others): (&Path, &[PathBuf]),
+    (dir, others, which): (&Path, &[PathBuf], Which),
     data: Option<&Path>,
     factories: &[TaskFactory],
     file: &Path,
 ) -> Result<Exported, CheckpointError> {
     let run = RunDir::open(dir)?;
     if run.manifest().split.is_none() {
-        let loaded = run.load_latest()?;
+        let loaded = run.load_which(which)?;
         let about = about(&loaded.manifest, Some(&loaded.state.params), data, factories);
         return whole(loaded, about, file);
     }
+    which.of_split()?;
     let About { metadata, lacks, .. } = about(run.manifest(), None, data, factories);
     let on_disk = PartsOnDisk::newest(dir, others)?;
     let mut unread = None;
@@ -157,7 +158,7 @@ mod tests {
         writer.append(&record, digest).unwrap();
         writer.saver().save(&run.head, &run.state, digest).unwrap();
         let file = scratch.0.join("model.safetensors");
-        let exported = export((writer.dir().path(), &[]), None, &[], &file).unwrap();
+        let exported = export((writer.dir().path(), &[], Which::Newest), None, &[], &file).unwrap();
         assert_eq!(
             (
                 exported.round,

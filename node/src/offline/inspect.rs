@@ -38,6 +38,8 @@ pub struct Summary {
     pub returned: u64,
     /// Whether the run is complete.
     pub finished: bool,
+    /// Whether most members saw no gain any more before its last sample.
+    pub stopped_early: bool,
     /// The round after which this ledger begins.
     pub base: Round,
     /// Members of the next round in ring order.
@@ -227,6 +229,7 @@ pub fn inspect(dir: &RunDir) -> Result<Summary, CheckpointError> {
         skipped: head.skipped,
         returned: head.open().iter().map(|hole| hole.end - hole.start).sum(),
         finished: head.finished(manifest),
+        stopped_early: head.stopped,
         base,
         members: head.members.iter().map(|m| m.peer.to_hex()).collect(),
         keeps: keeps(&head, manifest),
@@ -389,7 +392,11 @@ const ROWS: usize = 20;
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = if self.finished { "finished" } else { "not finished" };
+        let state = match (self.finished, self.stopped_early) {
+            (true, true) => "stopped early",
+            (true, false) => "finished",
+            (false, _) => "not finished",
+        };
         writeln!(f, "run {} ({}), {state}", short(&self.run), self.task)?;
         writeln!(f, "rounds {}, optimizer steps {}", self.rounds, self.steps)?;
         let (samples, target) = (self.samples, self.target);

@@ -2,7 +2,7 @@
 
 use crate::participant::error::Error;
 use crate::participant::run_data::{about, find};
-use crate::store::run_dir::RunDir;
+use crate::store::run_dir::{RunDir, Which};
 use crate::task::{Predict, TaskError, Tensors};
 use crate::task_factory::TaskFactory;
 use annulus_net::files::read_named;
@@ -13,20 +13,25 @@ use std::path::Path;
 /// Largest model file that is read.
 const LIMIT: usize = 4 << 30;
 
-/// The predictor of a model file, or of a run's newest checkpoint. `data`: the run's, if it is not found here; a file needs
+/// The predictor of a model file, or of a checkpoint of a run's folder. `data`: the run's, if it is not found here; a file needs
 /// none.
 ///
 /// # Errors
 ///
 /// If there is no model, or its task predicts nothing.
 pub fn predictor(
-    model: &Path,
+    (model, which): (&Path, Which),
     data: Option<&Path>,
     factories: &[TaskFactory],
 ) -> Result<Box<dyn Predict>, Error> {
     let (task, metadata, tensors) = match model.is_dir() {
-        true => of_folder(model, data, factories)?,
-        false => of_file(model)?,
+        true => of_folder((model, which), data, factories)?,
+        false if which == Which::Newest => of_file(model)?,
+        false => {
+            return Err(Error::Task(
+                "a model file holds one model: leave out --round, or name the run's folder".into(),
+            ));
+        }
     };
     let factory = find(factories, &task)?;
     let predictor = (factory.predictor)(&metadata, &tensors)?;
@@ -36,8 +41,12 @@ pub fn predictor(
 /// A model: its task, its metadata and its tensors.
 type Model = (String, BTreeMap<String, String>, Tensors);
 
-fn of_folder(dir: &Path, data: Option<&Path>, factories: &[TaskFactory]) -> Result<Model, Error> {
-    let loaded = RunDir::open(dir)?.load_latest()?;
+fn of_folder(
+    (dir, which): (&Path, Which),
+    data: Option<&Path>,
+    factories: &[TaskFactory],
+) -> Result<Model, Error> {
+    let loaded = RunDir::open(dir)?.load_which(which)?;
     super::warn(&loaded.warnings);
     super::note_round(loaded.head.round);
     let manifest = &loaded.manifest;

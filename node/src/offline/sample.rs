@@ -1,11 +1,11 @@
-//! Generates text with the newest checkpoint of a run's folder.
+//! Generates text with a checkpoint of a run's folder.
 
 use super::parts_on_disk::PartsOnDisk;
 use super::{note_round, warn};
 use crate::participant::error::Error;
 use crate::participant::memory;
 use crate::participant::run_setup::{Means, RunSetup};
-use crate::store::run_dir::RunDir;
+use crate::store::run_dir::{RunDir, Which};
 use crate::task::Prompt;
 use crate::task_factory::TaskFactory;
 use burn::tensor::read_sync;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// Continues a prompt. Of a split model it loads as many steps at a time as fit in memory. Before anything is written,
 /// `begin` is told how many times steps are loaded for a token.
 pub fn write(
-    (dir, others): (&Path, &[PathBuf]),
+    (dir, others, which): (&Path, &[PathBuf], Which),
     given: Means<'_>,
     prompt: &Prompt,
     factories: &[TaskFactory],
@@ -30,12 +30,13 @@ pub fn write(
         Box::pin(ready(()))
     };
     let (mut trainer, params) = if run.manifest().split.is_none() {
-        let loaded = run.load_latest()?;
+        let loaded = run.load_which(which)?;
         let trainer = RunSetup::to_write(&loaded.manifest, given, factories)?;
         warn(&loaded.warnings);
         note_round(loaded.head.round);
         (trainer, loaded.state.params)
     } else {
+        which.of_split()?;
         memory::keep_within(given.memory);
         let on_disk = Arc::new(PartsOnDisk::newest(dir, others)?);
         let manifest = &on_disk.manifest;

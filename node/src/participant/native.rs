@@ -18,6 +18,7 @@ use crate::participant::requests::Requests;
 use crate::participant::right::{keep_revocation, revocations_in};
 use crate::participant::run_setup::{Computes, RunSetup, Whole};
 use crate::participant::workers::{Engine, Limits, WorkerResult, Workers};
+use crate::store::checkpoint::Keep;
 use crate::store::checkpoint_writer::{CheckpointWriter, Destination, Written};
 use crate::store::evals::Evaluated;
 use crate::store::given::Tally;
@@ -34,6 +35,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{Interval, interval};
 
+mod gains;
 mod leaving;
 mod look;
 mod nearby;
@@ -41,6 +43,7 @@ mod recording;
 mod restoring;
 mod working;
 
+use gains::Gains;
 use look::{Meeting, is_member_with};
 use nearby::Nearby;
 use restoring::{Disk, Restored};
@@ -74,7 +77,7 @@ impl<'a> Participant<'a> {
         link: QuicLink,
         manifest: Arc<Manifest>,
         setup: RunSetup,
-        local: Local,
+        mut local: Local,
         destination: Destination,
         known: Known,
         requests: &'a Requests,
@@ -82,11 +85,18 @@ impl<'a> Participant<'a> {
         start: Instant,
         sink: Sink<'a>,
     ) -> Self {
+        if let Some(stop) = manifest.early_stop {
+            local.eval_every = stop.every.get().into();
+            local.keep_best = true;
+        }
         let (to_loop, results) = unbounded_channel();
         let (to_us, written) = unbounded_channel();
         let (found, answers) = unbounded_channel();
         let shuffle = Shuffle::of(&manifest);
-        let keep = local.keep.get() as usize;
+        let keep = Keep {
+            newest: local.keep.get() as usize,
+            best: local.keep_best,
+        };
         let mut given = Arc::default();
         let engine = match setup.computes {
             Computes::Whole(Whole {
@@ -107,6 +117,7 @@ impl<'a> Participant<'a> {
                 Engine::Spans(spans)
             }
         };
+        let gains = Gains::of(&local.out);
         let host = NativeHost {
             workers: Workers::start(
                 engine,
@@ -130,7 +141,7 @@ impl<'a> Participant<'a> {
             aside: None,
             asked_to_leave: false,
             in_a_hurry: false,
-            disk: Disk::new(&local.out, keep),
+            disk: Disk::new(&local.out, keep.newest),
             look: interval(LOOK_AT_FOLDER),
             meeting: None,
             nearby: None,
@@ -144,6 +155,7 @@ impl<'a> Participant<'a> {
             translator: EventTranslator::default(),
             last_loss: f32::NAN,
             last_eval: None,
+            gains,
             refused: None,
             failure: None,
             saved_at: Instant::now(),
@@ -259,6 +271,8 @@ struct NativeHost<'a> {
     translator: EventTranslator,
     last_loss: f32,
     last_eval: Option<(Round, Eval)>,
+    /// Whether evaluations show any gain, if the run stops early.
+    gains: Gains,
     refused: Option<WorkerError>,
     failure: Option<Error>,
     /// When the state was last saved, or this peer began.
@@ -310,7 +324,10 @@ impl Host for NativeHost<'_> {
     fn on_happening(&mut self, happening: Happening, driver: &mut Driver<QuicLink>) -> ControlFlow<Exit> {
         match happening {
             Happening::Result(WorkerResult::Computed(result)) => self.on_computed(*result, driver),
-            Happening::Result(WorkerResult::Evaluated(round, result)) => self.on_evaluated(round, result),
+            Happening::Result(WorkerResult::Evaluated(round, result)) => {
+                self.on_evaluated(round, result);
+                self.tell_of_gains(driver);
+            }
             Happening::Written(Written::Saved { round }) => {
                 if self.disk.has_saved(round) {
                     let now = self.now();
@@ -433,6 +450,7 @@ impl NativeHost<'_> {
             Ok(Some(eval)) => {
                 self.last_eval = Some((round, eval.clone()));
                 let Eval { loss, metrics } = eval;
+                self.gains.evaluated(loss);
                 self.checkpoint_writer.evaluated(Evaluated {
                     round,
                     loss,
@@ -442,6 +460,13 @@ impl NativeHost<'_> {
             }
             Ok(None) => {}
             Err(why) => self.warn(format!("the evaluation failed: {why}")),
+        }
+    }
+
+    /// Tells the others whether this peer's evaluations show any gain, in a run that stops early.
+    fn tell_of_gains(&mut self, driver: &mut Driver<QuicLink>) {
+        if let Some(stop) = driver.peer().manifest().early_stop {
+            self.feed(Input::Stalled(self.gains.have_stalled(stop)), driver);
         }
     }
 

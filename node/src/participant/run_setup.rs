@@ -461,6 +461,7 @@ pub(super) fn manifest(
             None => DataSource::Made,
         },
         target: run.target(loaded.samples),
+        early_stop: run.early_stop,
         batch: run.batch,
         micro_batch: run.micro_batch,
         layout,

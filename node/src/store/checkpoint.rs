@@ -3,6 +3,7 @@
 //! [`RunWriter`] is the only writer; its [`Saver`] saves states from another thread. A checkpoint appears completely or
 //! not at all, and never before the ledger that leads to it. It knows nothing of peers, tasks or devices.
 
+use crate::store::evals;
 use crate::store::ledger_file::{Entry, LedgerWriter, advance};
 use crate::store::lock::RunLock;
 use crate::store::run_dir::state_error;
@@ -22,8 +23,28 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use crate::store::run_dir::{CheckpointError, LoadedRun, RunDir};
 
-/// How many checkpoints are kept besides the base. A guess: one may be damaged, and a third costs little.
-pub const KEEP: usize = 3;
+/// Which checkpoints are kept besides the base.
+#[derive(Clone, Copy, Debug)]
+pub struct Keep {
+    /// This many of the newest, at least one.
+    pub newest: usize,
+    /// Also the best, by the evaluations in the folder.
+    pub best: bool,
+}
+
+impl Default for Keep {
+    /// A guess: one may be damaged, and a third costs little.
+    fn default() -> Self {
+        Self {
+            newest: 3,
+            best: false,
+        }
+    }
+}
+
+/// Checkpoints that wait for their evaluation are kept too, but no more than this many of the newest. Evaluations wait in a
+/// queue of two, behind the one that is being made.
+const WAIT: usize = 8;
 
 /// The writer of a run's folder.
 pub struct RunWriter {
@@ -140,7 +161,7 @@ impl RunWriter {
             dir: dir.clone(),
             ledger: Arc::new(ledger.sync_handle()?),
             base: Arc::new(AtomicU64::new(base)),
-            keep: KEEP,
+            keep: Keep::default(),
         };
         Ok(Self {
             dir,
@@ -234,7 +255,7 @@ pub struct Saver {
     dir: RunDir,
     ledger: Arc<File>,
     base: Arc<AtomicU64>,
-    keep: usize,
+    keep: Keep,
 }
 
 /// A saved state.
@@ -247,12 +268,9 @@ pub struct Saved {
 }
 
 impl Saver {
-    /// Keeps this many checkpoints besides the base, at least one.
-    pub fn keep(self, keep: usize) -> Self {
-        Self {
-            keep: keep.max(1),
-            ..self
-        }
+    /// Keeps these checkpoints besides the base.
+    pub fn keep(self, keep: Keep) -> Self {
+        Self { keep, ..self }
     }
 
     /// Saves a state whose rounds were appended, then removes old ones. On an error everything saved before still
@@ -278,13 +296,22 @@ impl Saver {
     fn prune(&self, newest: Round) -> Result<(), CheckpointError> {
         let base = self.base.load(Ordering::Relaxed);
         let files = self.dir.checkpoints()?;
-        let old: Vec<_> = files
+        let (mut best, mut waits) = (None, Round::MAX);
+        if self.keep.best {
+            best = self.dir.best(&files)?.map(|best| best.round);
+            waits = evals::read(self.dir.path())?
+                .last()
+                .map_or(0, |eval| eval.round + 1);
+        }
+        let old = files
             .iter()
-            .filter(|f| f.round != base && f.round <= newest)
-            .collect();
-        let spare = old.len().saturating_sub(self.keep);
-        for file in &old[..spare] {
-            remove_if_there(&file.path)?;
+            .rev()
+            .filter(|f| f.round != base && f.round <= newest);
+        for (newer, file) in old.enumerate() {
+            let is_new = newer < self.keep.newest.max(1) || (file.round >= waits && newer < WAIT);
+            if !is_new && best != Some(file.round) {
+                remove_if_there(&file.path)?;
+            }
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! Writes the ledger and checkpoints on a separate thread, so that training never waits for a disk.
 
-use crate::store::checkpoint::RunWriter;
+use crate::store::checkpoint::{Keep, RunWriter};
 use crate::store::evals::{self, Evaluated};
 use crate::store::known::Known;
 use crate::store::lock::RunLock;
@@ -68,7 +68,7 @@ impl CheckpointWriter {
     /// Starts to write.
     pub fn start(
         manifest: Arc<Manifest>,
-        keep: usize,
+        keep: Keep,
         destination: Destination,
         written: UnboundedSender<Written>,
     ) -> Self {
@@ -157,14 +157,14 @@ impl CheckpointWriter {
 struct Disk {
     dir: PathBuf,
     manifest: Arc<Manifest>,
-    keep: usize,
+    keep: Keep,
     writer: Option<RunWriter>,
     /// Set until there is a writer.
     lock: Option<Arc<RunLock>>,
 }
 
 impl Disk {
-    fn new(manifest: Arc<Manifest>, keep: usize, destination: Destination) -> Self {
+    fn new(manifest: Arc<Manifest>, keep: Keep, destination: Destination) -> Self {
         let (dir, writer, lock) = match destination {
             Destination::New(lock) => (lock.path().to_owned(), None, Some(lock)),
             Destination::Open(writer) => (writer.dir().path().to_owned(), Some(*writer), None),

@@ -11,6 +11,7 @@
 //! It only reads, and works while a process trains there; `checkpoint.rs` writes. It knows nothing of peers, tasks or
 //! devices.
 
+use crate::store::evals::{self, Evaluated};
 use crate::store::ledger_file::{self, Entry, LedgerError, LedgerReader, advance};
 use crate::store::parts_file::SavedParts;
 use crate::store::state_file::{self, Label, StateFileError};
@@ -23,6 +24,44 @@ use annulus_net::open;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+/// A checkpoint of a run's folder, as a user names it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Which {
+    /// The newest good one.
+    #[default]
+    Newest,
+    /// The one with the lowest loss on held-out data, of those that were evaluated and are still there.
+    Best,
+    /// The one after this round.
+    After(Round),
+}
+
+impl Which {
+    /// Of a split model, whose checkpoints lie in several folders, there is only the newest.
+    pub fn of_split(self) -> Result<(), CheckpointError> {
+        match self {
+            Self::Newest => Ok(()),
+            Self::Best | Self::After(_) => Err(CheckpointError::NewestOnly),
+        }
+    }
+}
+
+impl FromStr for Which {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "newest" => Ok(Self::Newest),
+            "best" => Ok(Self::Best),
+            _ => text
+                .parse()
+                .map(Self::After)
+                .map_err(|_| "write `newest`, `best` or the number of a round".to_owned()),
+        }
+    }
+}
 
 /// Why a run's folder cannot be used. Unless a variant says otherwise nothing was changed.
 #[derive(Debug, thiserror::Error)]
@@ -46,6 +85,14 @@ pub enum CheckpointError {
     /// Another user owns the directory or can write to it.
     #[error("{dir} {1}", dir = .0.display())]
     Foreign(PathBuf, String),
+    /// The checkpoint that was asked for is not there. These are, by round.
+    #[error("{}", not_kept(.0, .1, .2))]
+    NotKept(PathBuf, Which, Vec<Round>),
+    /// Another than the newest checkpoint of a split model was asked for.
+    #[error(
+        "the model is split, so its newest checkpoint is put together from several folders; others cannot be: leave out --round"
+    )]
+    NewestOnly,
     /// There are checkpoints without a ledger.
     #[error(
         "{dir} holds checkpoints, but its `ledger` is missing: put it back from a backup. Without it `annulus resume {dir}` \
@@ -95,6 +142,23 @@ pub enum CheckpointError {
 }
 
 /// The error of a folder without a run.
+fn not_kept(dir: &Path, which: &Which, rounds: &[Round]) -> String {
+    let dir = dir.display();
+    let rounds: Vec<String> = rounds.iter().map(Round::to_string).collect();
+    let rounds = rounds.join(", ");
+    match which {
+        Which::After(round) => {
+            format!(
+                "{dir} keeps no checkpoint after round {round}. It keeps those after {rounds}: choose one by --round"
+            )
+        }
+        _ => format!(
+            "{dir} keeps no checkpoint that was evaluated. To have the best kept, train with eval_every=N keep_best=on. \
+             It keeps those after {rounds}: choose one by --round"
+        ),
+    }
+}
+
 fn no_run(dir: &Path) -> String {
     match dir.is_dir() {
         true => format!(
@@ -259,6 +323,30 @@ impl RunDir {
     /// All checkpoints, good or not, oldest first.
     pub fn checkpoints(&self) -> Result<Vec<CheckpointFile>, CheckpointError> {
         checkpoints_in(&self.path)
+    }
+
+    /// The evaluation with the lowest loss among those of `files`; the earlier of equal ones.
+    pub fn best(&self, files: &[CheckpointFile]) -> Result<Option<Evaluated>, CheckpointError> {
+        let mut evals = evals::read(&self.path)?;
+        evals.retain(|eval| eval.loss.is_finite() && files.iter().any(|file| file.round == eval.round));
+        Ok(evals.into_iter().min_by(|a, b| a.loss.total_cmp(&b.loss)))
+    }
+
+    /// Reads the checkpoint that a user asks for.
+    ///
+    /// # Errors
+    ///
+    /// If there is none, or it is damaged. Only the newest makes place for an older one then.
+    pub fn load_which(&self, which: Which) -> Result<LoadedRun, CheckpointError> {
+        let files = self.checkpoints()?;
+        let round = match which {
+            Which::Newest => return self.load_latest(),
+            Which::Best => self.best(&files)?.map(|best| best.round),
+            Which::After(round) => files.iter().map(|file| file.round).find(|of| *of == round),
+        };
+        let rounds = files.iter().map(|file| file.round).collect();
+        let none = || CheckpointError::NotKept(self.path.clone(), which, rounds);
+        self.load(round.ok_or_else(none)?)
     }
 
     /// Reads one checkpoint.

@@ -112,11 +112,13 @@ pub(crate) fn done(round: u64) -> Event {
     Event::Done(Done {
         round,
         finished: true,
+        stopped_early: false,
         split: false,
         digest: Some(format!("{round:08x}").repeat(8)),
         loss: 0.5,
         metrics: Metrics::new(),
         dir: Some("/home/someone".into()),
+        best: None,
     })
 }
 

@@ -136,6 +136,7 @@ impl Head {
             anew: false,
             ready: Vec::new(),
             revoked: Vec::new(),
+            stalled: false,
             leaving: false,
             keeps: keeps(member),
         };

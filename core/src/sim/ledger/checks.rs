@@ -67,10 +67,34 @@ pub(super) fn check_guests(
         return Err(format!("guests get {theirs:?}, and full members {others:?}"));
     }
     let mut of_guests = record.headers.iter().filter(|h| !before.is_full(h.peer));
-    if after.finished(manifest) && !before.finished(manifest) && of_guests.any(|h| h.weight > 0) {
+    if !after.stopped
+        && after.finished(manifest)
+        && !before.finished(manifest)
+        && of_guests.any(|h| h.weight > 0)
+    {
         return Err("samples of guests end the run".into());
     }
     Ok(())
+}
+
+/// Checks that a run stops early once most full members want it, and not before.
+pub(super) fn check_stop(
+    before: &Head,
+    record: &Record,
+    after: &Head,
+    manifest: &Manifest,
+) -> Result<(), String> {
+    let full: Vec<_> = record.headers.iter().filter(|h| before.is_full(h.peer)).collect();
+    let wanted = full.iter().filter(|h| h.stalled).count();
+    let stops = manifest.early_stop.is_some() && wanted > full.len() / 2;
+    match after.stopped == (before.stopped || stops) {
+        true => Ok(()),
+        false => Err(format!(
+            "{wanted} of {} full members want to stop; stopped: {}",
+            full.len(),
+            after.stopped
+        )),
+    }
 }
 
 /// Counts a record's samples one by one.

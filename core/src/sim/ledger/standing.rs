@@ -112,10 +112,12 @@ impl Ledger {
         Some(counted(&from)? - counted(&common)?)
     }
 
-    /// Whether every sample is counted or given up at the end of a lineage.
+    /// Whether every sample is counted or given up at the end of a lineage, or it has stopped early.
     pub fn is_finished(&self, chain: Digest) -> bool {
-        let samples = self.points.get(&chain).map(|p| &p.samples);
-        samples.is_some_and(|s| s.iter().all(|s| !matches!(s, Sample::Open(_))))
+        let done = |point: &Point| point.samples.iter().all(|s| !matches!(s, Sample::Open(_)));
+        self.points
+            .get(&chain)
+            .is_some_and(|point| point.head.stopped || done(point))
     }
 
     /// The place of a member that has not committed: it joined, or continued alone.

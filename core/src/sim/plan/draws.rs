@@ -6,7 +6,7 @@ use super::{PeerPlan, Plan, SLOWEST_BYTES_PER_S};
 use crate::base::random::mix;
 use crate::numeric::codec::Codec;
 use crate::numeric::optim::{LocalSteps, Moments, Optimizer};
-use crate::run::config::{Layout, Manifest, TensorRule, TensorSpec, Topology};
+use crate::run::config::{EarlyStop, Layout, Manifest, TensorRule, TensorSpec, Topology};
 use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};
 
 /// Separates the draw of the topology.
@@ -133,6 +133,14 @@ pub(super) fn draw_aside(rng: &mut Rng, plan: &mut Plan) {
         let most = (plan.rate_bytes_per_s / SLOWEST_BYTES_PER_S).max(1.0);
         plan.slow_line = most.min([1.0, 1.0, 4.0, 20.0, 100.0][rng.index(5)]);
     }
+}
+
+/// Some runs stop early. There each peer sees no gain any more from some round on, or never.
+pub(super) fn draw_early_stop(rng: &mut Rng, manifest: &mut Manifest) {
+    manifest.early_stop = rng.chance(0.12).then(|| EarlyStop {
+        every: NonZeroU32::new(rng.between(3, 20) as u32).expect("from 3 on"),
+        patience: NonZeroU32::MIN,
+    });
 }
 
 /// In some worlds with liars a page hands one ticket to all guests: to liars, which do nothing but disturb, and to

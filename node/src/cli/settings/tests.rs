@@ -40,10 +40,19 @@ fn no_settings_are_the_defaults() {
 }
 
 #[test]
+fn early_stops_and_best_checkpoints_need_evaluations() {
+    for words in ["patience=4", "keep_best=on"] {
+        let why = of(words).unwrap_err().to_string();
+        assert!(why.contains("eval_every=100"), "{why}");
+    }
+    assert!(of("keep_best=on eval_every=10").unwrap().keep_best);
+}
+
+#[test]
 fn every_key_is_read() {
     let settings = of("optimizer=adamw lr=3e-4 batch=32 epochs=2 seed=9 micro_batch=8 min_peers=2 clip=1 \
              schedule=cosine warmup=20 weight_decay=0.1 beta1=0.8 beta2=0.95 eps=1e-6 codec=f16 topology=direct \
-             eval_every=50 checkpoint_every=0 keep=1")
+             eval_every=50 checkpoint_every=0 keep=1 keep_best=on patience=4")
         .unwrap();
     let expected = NewRun {
         optimizer: "adamw weight_decay=0.1 beta1=0.8 beta2=0.95 eps=1e-6".into(),
@@ -52,6 +61,10 @@ fn every_key_is_read() {
         any_batch: false,
         length: Length::Epochs(2.try_into().unwrap()),
         any_length: false,
+        early_stop: Some(EarlyStop {
+            every: 50.try_into().unwrap(),
+            patience: 4.try_into().unwrap(),
+        }),
         seed: 9,
         micro_batch: 8,
         min_peers: 2.try_into().unwrap(),

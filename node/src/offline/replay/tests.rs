@@ -52,6 +52,7 @@ fn headers(head: &Head, manifest: &Manifest, digest: Digest) -> Vec<Header> {
         ahead: false,
         anew: false,
         revoked: Vec::new(),
+        stalled: false,
         leaving: false,
         keeps: Default::default(),
     };

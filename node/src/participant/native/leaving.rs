@@ -6,8 +6,11 @@ use crate::participant::error::Error;
 use crate::participant::host::Host;
 use crate::participant::workers::WorkerResult;
 use crate::store::checkpoint_writer::Written;
+use crate::store::evals::Evaluated;
+use crate::store::run_dir::RunDir;
 use annulus_core::{Exit, Input, Peer, Round};
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 impl NativeHost<'_> {
@@ -93,14 +96,23 @@ impl NativeHost<'_> {
         (self.sink)(Event::Done(events::Done {
             round,
             finished,
+            stopped_early: finished && peer.head().stopped,
             split: peer.manifest().split.is_some(),
             digest: peer.held_digest().filter(|_| whole).map(|digest| digest.to_hex()),
             loss: eval.map_or(self.last_loss, |e| e.loss),
             metrics: eval.map(|e| e.metrics.clone()).unwrap_or_default(),
             dir: whole.then(|| self.local.out.display().to_string()),
+            best: self.local.keep_best.then(|| best(&self.local.out)).flatten(),
         }));
         Ok(())
     }
+}
+
+/// The best checkpoint in a folder.
+fn best(dir: &Path) -> Option<events::Best> {
+    let dir = RunDir::open(dir).ok()?;
+    let Evaluated { round, loss, .. } = dir.best(&dir.checkpoints().ok()?).ok()??;
+    Some(events::Best { round, loss })
 }
 
 impl NativeHost<'_> {

@@ -44,13 +44,19 @@ impl NativeHost<'_> {
         }
         self.checkpoint_writer.append(commit.record, commit.digest);
         self.recorded = Some(end(peer));
+        let every = self.local.eval_every;
+        let evaluated = every > 0
+            && round.is_multiple_of(every)
+            && self.workers.evaluates()
+            && self.workers.evaluate(round, &peer.state().params);
         // The members of a split model go back to a round that all of them saved, so they save by rounds.
         let every = self.local.checkpoint_every;
         let since = match peer.manifest().split.is_some() && every.rounds > 0 {
             true => Duration::ZERO,
             false => self.saved_at.elapsed(),
         };
-        if every.is_due(round, since) && is_new {
+        let may_be_best = evaluated && self.local.keep_best;
+        if (every.is_due(round, since) && is_new) || may_be_best {
             self.saved_at = Instant::now();
             let (head, state) = (peer.head(), peer.state());
             if self.checkpoint_writer.save(head, state, commit.digest) {
@@ -60,10 +66,6 @@ impl NativeHost<'_> {
                     "the disk is slower than checkpoint_every asks for: this checkpoint is left out".into(),
                 );
             }
-        }
-        let every = self.local.eval_every;
-        if every > 0 && round.is_multiple_of(every) && self.workers.evaluates() {
-            self.workers.evaluate(round, &peer.state().params);
         }
     }
 }

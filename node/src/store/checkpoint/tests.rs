@@ -1,6 +1,7 @@
 //! Run folders that are written, truncated, locked, full, and read again.
 
 use super::*;
+use crate::store::evals::Evaluated;
 use crate::store::state_file::StateFileError;
 use crate::testing::{Run, Scratch, founder};
 use std::io::{BufRead, BufReader};
@@ -62,6 +63,47 @@ fn the_base_and_the_last_three_are_kept_and_the_newest_is_loaded() {
     let json: Value = serde_json::from_slice(&fs::read(path.join("manifest.json")).unwrap()).unwrap();
     assert_eq!(json["run"], run.manifest.run_id().to_hex());
     assert_eq!(json["task_config"]["hidden"], 4);
+}
+
+#[test]
+fn the_best_is_kept_beside_the_newest_and_what_waits_for_its_evaluation() {
+    let (_scratch, path, mut run, mut writer) = begun();
+    let dir = RunDir::open(&path).unwrap();
+    let of = |which: &str| Ok::<_, CheckpointError>(dir.load_which(which.parse().unwrap())?.head.round);
+    assert!(matches!(of("best"), Err(CheckpointError::NotKept(..))));
+    let keep = Keep {
+        newest: 1,
+        best: true,
+    };
+    for (round, loss) in [(1, 3.0), (2, 1.0), (3, f32::NAN), (4, 1.0), (5, 2.0)] {
+        go(&mut run, &mut writer, 1);
+        let saver = writer.saver().keep(keep);
+        saver.save(&run.head, &run.state, run.state.digest()).unwrap();
+        evals::append(
+            &path,
+            &Evaluated {
+                round,
+                loss,
+                metrics: Default::default(),
+            },
+        )
+        .unwrap();
+    }
+    // What was evaluated last went when a newer one came.
+    assert_eq!(rounds(&dir), [0, 2, 5]);
+    assert_eq!(
+        [of("newest").unwrap(), of("best").unwrap(), of("2").unwrap()],
+        [5, 2, 2]
+    );
+    let why = of("4").unwrap_err().to_string();
+    assert!(why.contains("those after 0, 2, 5"), "{why}");
+    // Nobody evaluates for a while.
+    for _ in 0..10 {
+        go(&mut run, &mut writer, 1);
+        let saver = writer.saver().keep(keep);
+        saver.save(&run.head, &run.state, run.state.digest()).unwrap();
+    }
+    assert_eq!(rounds(&dir), [0, 2, 8, 9, 10, 11, 12, 13, 14, 15]);
 }
 
 #[test]
