@@ -7,8 +7,8 @@
 //!   1,000,000,000 on.
 //! - `--real-keys --seeds 1000` signs with Ed25519 keys instead of a fast stand-in.
 //! - `--liars --seeds 1000` lets some peers break the protocol on purpose, `--lie bar` in this way too.
-//! - `--bug all --seeds 1000` plants each bug and reports the first seed that finds it; `all-of-liars`, each bug
-//!   that needs liars.
+//! - `--bug all --seeds 1000` plants each bug in up to 1,000 worlds that can bring it to light, and reports the first
+//!   seed that does.
 
 use annulus_core::planted::Bug;
 use annulus_core::signature::Scheme;
@@ -18,9 +18,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
-const USAGE: &str = "usage: sim [--seeds N] [--from K] [--jobs J] [--bug NAME|all|all-of-spans|all-of-liars] [--split] [--liars] [--lie NAME] [--real-keys] [--trace] [--keep-going]";
+const USAGE: &str = "usage: sim [--seeds N] [--from K] [--jobs J] [--bug NAME|all] [--split] [--liars] [--lie NAME] [--real-keys] [--trace] [--keep-going]";
 
+#[derive(Clone)]
 struct Options {
+    /// How many worlds.
     seeds: u64,
     from: u64,
     jobs: usize,
@@ -51,7 +53,7 @@ fn main() -> ExitCode {
 /// Runs all seeds without a planted bug.
 fn check(options: &Options) -> ExitCode {
     let began = Instant::now();
-    let (failures, stats, ran) = run_all(options, None, !options.keep_going);
+    let (failures, stats, ran) = run_all(options);
     let seconds = began.elapsed().as_secs_f64();
     for (seed, why) in &failures {
         let liars = if options.setup.liars { " --liars" } else { "" };
@@ -94,20 +96,27 @@ fn check(options: &Options) -> ExitCode {
 fn hunt(options: &Options) -> ExitCode {
     let mut all_found = true;
     for bug in &options.bugs {
-        let (failures, _, _) = run_all(options, Some(*bug), !options.keep_going);
-        let times = if options.keep_going {
-            format!(", by {} in all", failures.len())
-        } else {
-            String::new()
+        let (worlds, split, from) = sim::worlds_of(*bug);
+        let Setup { scheme, trace, .. } = options.setup;
+        let hunt = Options {
+            from: from + options.from,
+            setup: Setup {
+                scheme,
+                trace,
+                ..worlds
+            },
+            split,
+            ..options.clone()
         };
+        let (failures, _, ran) = run_all(&hunt);
         match failures.first() {
             Some((seed, why)) => println!(
-                "{bug:?}: found by seed {seed} ({} tried{times}): {why}",
-                seed - options.from + 1
+                "{bug:?}: found by seed {seed}, by {} of {ran} worlds: {why}",
+                failures.len()
             ),
             None => {
                 all_found = false;
-                println!("{bug:?}: NOT FOUND in {} seeds", options.seeds);
+                println!("{bug:?}: NOT FOUND in {ran} worlds");
             }
         }
     }
@@ -118,10 +127,10 @@ fn hunt(options: &Options) -> ExitCode {
     }
 }
 
-/// The failures in the order of seeds, counts, and how many seeds ran. With `stop`, the first failing seed is
-/// certainly among them, later ones perhaps not.
-fn run_all(options: &Options, bug: Option<Bug>, stop: bool) -> (Vec<(u64, String)>, Stats, u64) {
-    let next = AtomicU64::new(options.from);
+/// The failures in the order of seeds, counts, and how many worlds ran. If it is to stop at a failure, the first failing
+/// seed is certainly among them, later ones perhaps not.
+fn run_all(options: &Options) -> (Vec<(u64, String)>, Stats, u64) {
+    let (next, begun) = (AtomicU64::new(options.from), AtomicU64::new(0));
     let stopped = AtomicBool::new(false);
     let results = Mutex::new((Vec::new(), Stats::default(), 0u64));
     std::thread::scope(|scope| {
@@ -129,20 +138,19 @@ fn run_all(options: &Options, bug: Option<Bug>, stop: bool) -> (Vec<(u64, String
             scope.spawn(|| {
                 while !stopped.load(Ordering::Relaxed) {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= options.from + options.seeds {
-                        break;
-                    }
                     if options.split && !sim::is_split(seed, options.setup.liars) {
                         continue;
                     }
-                    let setup = Setup { bug, ..options.setup };
-                    let Outcome { failure, stats } = sim::run(seed, setup);
+                    if begun.fetch_add(1, Ordering::Relaxed) >= options.seeds {
+                        break;
+                    }
+                    let Outcome { failure, stats } = sim::run(seed, options.setup);
                     let mut results = results.lock().expect("no thread panics with the lock");
                     results.1.add(&stats);
                     results.2 += 1;
                     if let Some(why) = failure {
                         results.0.push((seed, why));
-                        stopped.fetch_or(stop, Ordering::Relaxed);
+                        stopped.fetch_or(!options.keep_going, Ordering::Relaxed);
                     }
                 }
             });
@@ -201,29 +209,14 @@ fn lie(name: &str) -> Result<Lie, String> {
 }
 
 fn bugs(name: &str) -> Result<Vec<Bug>, String> {
-    match name {
-        "all" => return Ok(Bug::OF_FAULTS.to_vec()),
-        "all-of-spans" => return Ok(Bug::OF_SPANS.to_vec()),
-        "all-of-liars" => return Ok(Bug::OF_LIARS.to_vec()),
-        _ => {}
-    }
-    let all = || {
-        Bug::OF_FAULTS
-            .into_iter()
-            .chain(Bug::OF_SPANS)
-            .chain(Bug::OF_LIARS)
-            .chain(Bug::OF_LYING_HOLDERS)
-    };
-    let found: Vec<Bug> = all()
-        .filter(|bug| format!("{bug:?}").eq_ignore_ascii_case(name))
-        .collect();
-    let names: Vec<String> = all().map(|bug| format!("{bug:?}")).collect();
+    let is_it = |bug: &Bug| name == "all" || format!("{bug:?}").eq_ignore_ascii_case(name);
+    let found: Vec<Bug> = Bug::all().filter(is_it).collect();
     if found.is_empty() {
-        Err(format!(
-            "no planted bug is called {name}: use all, all-of-spans, all-of-liars, {}",
+        let names: Vec<String> = Bug::all().map(|bug| format!("{bug:?}")).collect();
+        return Err(format!(
+            "no planted bug is called {name}: use all, {}",
             names.join(", ")
-        ))
-    } else {
-        Ok(found)
+        ));
     }
+    Ok(found)
 }

@@ -8,8 +8,7 @@ use annulus_core::signature::Key;
 use annulus_core::{Exit, PeerId, Topology};
 use story::*;
 
-/// Full members that compute so many samples a second each, and guests that claim to be far faster and return at
-/// once.
+/// Full members that each compute 900 samples per second, and guests that claim to be far faster and return at once.
 fn with_guests(full: u8, guests: u8, target: u64) -> (Story, Vec<PeerId>, Vec<PeerId>) {
     let mut story = Story::with(Topology::Direct, |manifest| {
         manifest.batch = 600.try_into().unwrap();

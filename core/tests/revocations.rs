@@ -93,6 +93,25 @@ fn who_is_revoked_while_cut_off_with_another_is_out_when_they_meet() {
 }
 
 #[test]
+fn those_who_were_revoked_while_alone_do_not_take_turns_in_going_on() {
+    // Each of them is alone, on a slow machine, and hears of the founder and of the other at the same time.
+    let (mut story, shared) = parted(&[ANN], &[BEN, CAT], &[BEN, CAT]);
+    story.cut(BEN, CAT);
+    story.compute_us.extend([BEN, CAT].map(|who| (who, 60 * SECOND)));
+    let all = of_run(&story);
+    revoke(&mut story, ANN, &all, &shared);
+    story.run(150 * SECOND);
+    let since = story.events.len();
+    story.open(BEN, CAT);
+    reunite(&mut story, &[ANN], &[BEN, CAT]);
+    story.run(120 * SECOND);
+    assert!(story.are_together(&[ANN]) && is_out(&story, BEN) && is_out(&story, CAT));
+    let outcast = story.events[since..].iter();
+    let outcast = outcast.filter(|(_, _, event)| matches!(event, Event::Outcast { .. }));
+    assert!(outcast.count() <= 4);
+}
+
+#[test]
 fn those_who_were_revoked_draw_nobody_into_their_lineage() {
     // Two came by the ticket, so they are more than the one who stays. They count more, too.
     let (here, there) = ([ANN], [BEN, CAT]);

@@ -258,13 +258,12 @@ fn seeds_of_liars_that_once_failed_hold() {
         .chain(left_alone)
         .chain(far_ahead)
     {
-        assert_eq!(sim::run(seed, liars(None)).failure, None, "seed {seed}");
+        assert_eq!(sim::run(seed, liars()).failure, None, "seed {seed}");
     }
 }
 
-fn liars(bug: Option<Bug>) -> Setup {
+fn liars() -> Setup {
     Setup {
-        bug,
         liars: true,
         ..Setup::default()
     }
@@ -272,7 +271,7 @@ fn liars(bug: Option<Bug>) -> Setup {
 
 #[test]
 fn all_promises_to_the_honest_hold_among_liars() {
-    let failures = run(0..250, None, liars(None), false);
+    let failures = run(0..250, None, liars(), false);
     let lines = failures
         .iter()
         .map(|(seed, why)| format!("cargo xtask sim --seeds 1 --from {seed} --liars  # {why}"));
@@ -283,7 +282,7 @@ fn all_promises_to_the_honest_hold_among_liars() {
 fn an_honest_visitor_by_the_ticket_of_liars_comes_in() {
     let setup = Setup {
         lie: Some(Lie::Visit),
-        ..liars(None)
+        ..liars()
     };
     assert_eq!(run(0..60, None, setup, false), []);
 }
@@ -291,22 +290,7 @@ fn an_honest_visitor_by_the_ticket_of_liars_comes_in() {
 #[test]
 fn every_planted_bug_that_liars_make_use_of_is_found() {
     for bug in Bug::OF_LIARS {
-        // For most bugs, one of the first 60 seeds draws the lie that exploits it. These lies are drawn in fewer
-        // worlds: the example `sim` finds each within 1,000.
-        let lie = match bug {
-            Bug::HeedWhoBars => Some(Lie::Bar),
-            Bug::TrustRevocations => Some(Lie::Revoke),
-            Bug::ComeBackTooSoon => Some(Lie::State),
-            Bug::TakeAgain => Some(Lie::Replay),
-            Bug::CompareNoSeals => Some(Lie::Sums),
-            Bug::CountAboveShare => Some(Lie::Claim),
-            bug if Bug::OF_PAGES.contains(&bug) => Some(Lie::Visit),
-            _ => None,
-        };
-        let setup = Setup {
-            lie,
-            ..liars(Some(bug))
-        };
+        let (setup, ..) = sim::worlds_of(bug);
         let found = run(0..1000, None, setup, true);
         assert!(!found.is_empty(), "{bug:?} is not found");
     }
@@ -367,7 +351,7 @@ fn worlds_of_lying_holders(count: usize) -> impl Iterator<Item = u64> {
 #[test]
 fn all_promises_to_the_honest_hold_among_liars_that_hold_spans() {
     for seed in worlds_of_lying_holders(50) {
-        let failures = run(seed..seed + 1, None, liars(None), false);
+        let failures = run(seed..seed + 1, None, liars(), false);
         assert_eq!(failures, [], "cargo xtask sim --seeds 1 --from {seed} --liars");
     }
 }
@@ -375,10 +359,7 @@ fn all_promises_to_the_honest_hold_among_liars_that_hold_spans() {
 #[test]
 fn every_planted_bug_that_lying_holders_make_use_of_is_found_soon() {
     for bug in Bug::OF_LYING_HOLDERS {
-        let setup = Setup {
-            lie: Some(Lie::Tensor),
-            ..liars(Some(bug))
-        };
+        let (setup, ..) = sim::worlds_of(bug);
         let found =
             worlds_of_lying_holders(300).any(|seed| !run(seed..seed + 1, None, setup, true).is_empty());
         assert!(found, "{bug:?} is not found");

@@ -135,11 +135,19 @@ fn names_that_nobody_has_are_no_news() {
         };
         story.say(BEN, other, flush);
     }
-    story.run(5 * SECOND);
+    story.run(20 * SECOND);
     assert!(story.are_together(&[ANN, BEN, CAT]));
     assert_eq!(troubles(&story, 0), Vec::<String>::new());
+    let is_invented = |event: &Event| match event {
+        Event::Member { peer, .. } | Event::Outlawed { peer, .. } => suspects.contains(peer),
+        _ => false,
+    };
+    assert!(!story.events.iter().any(|(_, _, event)| is_invented(event)));
     let retried = story.records(ANN).any(|record| record.attempt > 0);
     assert!(retried, "the attempt was stopped");
+    for who in [ANN, BEN, CAT] {
+        assert!(story.peers[&who].buffered_bytes() < 64 << 10);
+    }
 }
 
 /// Ann, as many contributors as there is room for, and one more.

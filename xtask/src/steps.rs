@@ -58,12 +58,14 @@ pub fn browser_test(root: &Path) -> bool {
     tally.failed == 0
 }
 
-/// The tests that are left out elsewhere since they do the same again and again, for long.
+/// The tests that are left out elsewhere since they do the same again and again, for long, and the planted bugs.
 pub fn prove(root: &Path) -> bool {
     let began = Instant::now();
     title("long tests");
     let tests = ["elsewhere", "meeting", "comfort", "split", "models"].map(|name| ["--test", name]);
-    let tally = cargo_test(root, &tests.concat(), &["--ignored"]);
+    let mut tally = cargo_test(root, &tests.concat(), &["--ignored"]);
+    title("planted bugs");
+    tally.count(sim(root, &["--bug", "all", "--seeds", "1000"]));
     println!("\ntook {:.0} s", began.elapsed().as_secs_f64());
     println!("{tally}");
     tally.failed == 0

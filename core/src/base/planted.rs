@@ -252,6 +252,12 @@ impl Bug {
 
     /// Bugs that only a liar exploits that holds some of a split model.
     pub const OF_LYING_HOLDERS: [Self; 1] = [Self::TakeAnyTensor];
+
+    /// All of them.
+    pub fn all() -> impl Iterator<Item = Self> {
+        let honest = Self::OF_FAULTS.into_iter().chain(Self::OF_SPANS);
+        honest.chain(Self::OF_LIARS).chain(Self::OF_LYING_HOLDERS)
+    }
 }
 
 #[cfg(feature = "sim")]

@@ -267,7 +267,15 @@ impl Shared {
         if self.outlaws.bars(admission, self.root.run, self.settings.bug()) {
             return Err(Barred::Convicted);
         }
+        if self.revocations.against(admission, self.root.run).is_some() {
+            return Err(Barred::Revoked);
+        }
         self.head().tickets.check(admission, peer, self.root.run)
+    }
+
+    /// Whether this peer, by what it knows itself, would be let in again.
+    pub fn may_come_back(&self) -> bool {
+        self.may_enter(self.me(), &self.settings.admission, true).is_ok()
     }
 
     /// Bytes that it holds on behalf of others.

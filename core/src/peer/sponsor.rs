@@ -139,6 +139,7 @@ impl Sponsor {
         let late = (!is_member && self.expired.has(&admission, shared.now)).then_some(Barred::Expired);
         if let Some(why) = late.or(shared.may_enter(from, &admission, !is_member).err()) {
             self.forget(from);
+            shared.show_revocation(from, &admission);
             shared.control(from, Message::Barred { why });
             return Asked::Well;
         }

@@ -37,20 +37,29 @@ impl Allowance {
 
     /// Whether a peer may get this many more bytes. If so, they count.
     pub fn take(&mut self, peer: PeerId, bytes: usize, now: Time, answer: Duration) -> bool {
-        self.given.retain(|_, (since, _)| now - *since < answer);
         if self.given.len() >= REMEMBERED && !self.given.contains_key(&peer) {
-            let least = self.given.iter().min_by_key(|(_, (_, given))| *given);
-            least
-                .map(|(least, _)| *least)
-                .map(|least| self.given.remove(&least));
+            self.make_room(now, answer);
         }
-        let (_, given) = self.given.entry(peer).or_insert((now, 0));
+        let (since, given) = self.given.entry(peer).or_insert((now, 0));
+        if now - *since >= answer {
+            (*since, *given) = (now, 0);
+        }
         let after = given.saturating_add(bytes as u64);
         let may = after <= self.limit_bytes;
         if may {
             *given = after;
         }
         may
+    }
+
+    /// Forgets the peers whose time is over or, if there are none, the one that got least.
+    fn make_room(&mut self, now: Time, answer: Duration) {
+        self.given.retain(|_, (since, _)| now - *since < answer);
+        if self.given.len() >= REMEMBERED {
+            let least = self.given.iter().min_by_key(|(_, (_, given))| *given);
+            let least = least.map(|(least, _)| *least);
+            least.and_then(|least| self.given.remove(&least));
+        }
     }
 
     /// The number of peers that it remembers.

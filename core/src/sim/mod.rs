@@ -185,6 +185,32 @@ pub fn is_split(seed: u64, liars: bool) -> bool {
     stays && plan::Plan::draw(seed).manifest.split.is_some()
 }
 
+/// The worlds in which a planted bug comes to light: how they run, whether their models are split, and their first seed.
+pub fn worlds_of(bug: Bug) -> (Setup, bool, u64) {
+    // These lies are drawn in few worlds.
+    let lie = match bug {
+        Bug::HeedWhoBars => Some(Lie::Bar),
+        Bug::TrustRevocations => Some(Lie::Revoke),
+        Bug::ComeBackTooSoon => Some(Lie::State),
+        Bug::TakeAgain => Some(Lie::Replay),
+        Bug::CompareNoSeals => Some(Lie::Sums),
+        Bug::CountAboveShare => Some(Lie::Claim),
+        Bug::TakeAnyTensor => Some(Lie::Tensor),
+        bug if Bug::OF_PAGES.contains(&bug) => Some(Lie::Visit),
+        _ => None,
+    };
+    let of_holders = Bug::OF_LYING_HOLDERS.contains(&bug);
+    let setup = Setup {
+        bug: Some(bug),
+        liars: of_holders || Bug::OF_LIARS.contains(&bug),
+        lie,
+        ..Setup::default()
+    };
+    let split = of_holders || Bug::OF_SPANS.contains(&bug);
+    let from = if of_holders { splits::MORE_FROM } else { 0 };
+    (setup, split, from)
+}
+
 /// Runs one seed to its end.
 ///
 /// A panic inside a peer is a failure like any other; the caller's panic hook still prints it.

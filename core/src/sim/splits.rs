@@ -11,7 +11,7 @@ use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};
 
 /// From this seed on more worlds have a split model, a quarter of all, including some with liars. Smaller seeds
 /// stay the worlds that they were.
-const MORE_FROM: u64 = 1_000_000_000;
+pub(super) const MORE_FROM: u64 = 1_000_000_000;
 
 /// From this seed on some worlds have many rounds, and members that are not needed for copies: then speeds decide
 /// who holds which span.

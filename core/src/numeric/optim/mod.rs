@@ -44,7 +44,7 @@ use serde::{Deserialize, Serialize};
 pub use clip::{CLIP, clip_scale, norm_squared, norm_squared_without};
 pub use local::LocalSteps;
 pub(crate) use moments::views;
-pub use moments::{BLOCK, CodedMut, Moments, Slot, SlotMut, UnknownMoments, Values, step_coded};
+pub use moments::{BLOCK, Moments, Slot, SlotMut, UnknownMoments, Values, step_coded};
 pub use schedule::Schedule;
 
 /// An optimizer and its hyper-parameters, with the semantics of its namesake in `torch.optim`.

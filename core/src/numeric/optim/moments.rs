@@ -181,14 +181,13 @@ impl Slot {
     /// # Panics
     /// If a range of a vector in 8 bits begins or ends within a block.
     pub fn view(&mut self, range: Range<usize>) -> SlotMut<'_> {
-        let all = match self {
-            Self::F32(values) => SlotMut::F32(values),
-            Self::Coded(coded) => SlotMut::Coded(CodedMut {
-                values: coded.values,
-                scales: &mut coded.scales,
-                codes: &mut coded.codes,
-            }),
+        let coded = match self {
+            Self::F32(_) => None,
+            Self::Coded(coded) => Some(coded.values),
         };
+        let len = self.len();
+        let (floats, codes) = self.parts_mut(0..len);
+        let all = SlotMut { coded, floats, codes };
         all.split(range.start).1.split(range.len()).0
     }
 }
@@ -198,20 +197,13 @@ pub(crate) fn views(slots: &mut [Slot], range: Range<usize>) -> Vec<SlotMut<'_>>
     slots.iter_mut().map(|slot| slot.view(range.clone())).collect()
 }
 
-/// Some elements of one of an optimizer's vectors.
+/// Some elements of one of an optimizer's vectors: of one in 8 bits whole blocks, but for the vector's last.
 #[derive(Debug)]
-pub enum SlotMut<'a> {
-    /// As computed.
-    F32(&'a mut [f32]),
-    /// In 8 bits: whole blocks, but for the vector's last.
-    Coded(CodedMut<'a>),
-}
-
-/// Some blocks of a vector in 8 bits.
-#[derive(Debug)]
-pub struct CodedMut<'a> {
-    values: Values,
-    scales: &'a mut [f32],
+pub struct SlotMut<'a> {
+    /// Set for a vector in 8 bits.
+    coded: Option<Values>,
+    /// The values, or the scales of the blocks.
+    floats: &'a mut [f32],
     codes: &'a mut [u8],
 }
 
@@ -221,64 +213,44 @@ impl<'a> SlotMut<'a> {
     /// # Panics
     /// If a vector in 8 bits would be split within a block.
     pub(crate) fn split(self, at: usize) -> (Self, Self) {
-        match self {
-            Self::F32(numbers) => {
-                let (first, rest) = numbers.split_at_mut(at);
-                (Self::F32(first), Self::F32(rest))
-            }
-            Self::Coded(whole) => {
-                assert!(
-                    at.is_multiple_of(BLOCK) || at == whole.codes.len(),
-                    "element {at} is within a block"
-                );
-                let (scales, other_scales) = whole.scales.split_at_mut(at.div_ceil(BLOCK));
-                let (codes, other_codes) = whole.codes.split_at_mut(at);
-                let of = |scales, codes| {
-                    Self::Coded(CodedMut {
-                        values: whole.values,
-                        scales,
-                        codes,
-                    })
-                };
-                (of(scales, codes), of(other_scales, other_codes))
-            }
-        }
+        let coded = self.coded;
+        let (floats, codes) = match coded {
+            None => (at, 0),
+            Some(_) => (at.div_ceil(BLOCK), at),
+        };
+        assert!(
+            codes.is_multiple_of(BLOCK) || codes == self.codes.len(),
+            "element {at} is within a block"
+        );
+        let (floats, codes) = (self.floats.split_at_mut(floats), self.codes.split_at_mut(codes));
+        let of = |floats, codes| Self { coded, floats, codes };
+        (of(floats.0, codes.0), of(floats.1, codes.1))
     }
 
     /// Some of the elements, as [`Slot::view`].
     pub(crate) fn part(&mut self, range: Range<usize>) -> SlotMut<'_> {
-        let all = match self {
-            Self::F32(numbers) => SlotMut::F32(numbers),
-            Self::Coded(coded) => SlotMut::Coded(CodedMut {
-                values: coded.values,
-                scales: coded.scales,
-                codes: coded.codes,
-            }),
+        let all = SlotMut {
+            coded: self.coded,
+            floats: self.floats,
+            codes: self.codes,
         };
         all.split(range.start).1.split(range.len()).0
     }
 
     /// The floats that store them, and the codes, as [`Slot::parts_mut`].
     pub(crate) fn stored(&self) -> (&[f32], &[u8]) {
-        match self {
-            Self::F32(values) => (values, &[]),
-            Self::Coded(coded) => (coded.scales, coded.codes),
-        }
+        (self.floats, self.codes)
     }
 
     /// Their values, of a vector that is not in 8 bits.
     pub(crate) fn floats(&mut self) -> &mut [f32] {
-        match self {
-            Self::F32(values) => values,
-            Self::Coded(_) => panic!("the vector is kept in 8 bits"),
-        }
+        assert_eq!(self.coded, None, "the vector is kept in 8 bits");
+        self.floats
     }
 
-    fn coded(&mut self) -> &mut CodedMut<'a> {
-        match self {
-            Self::Coded(coded) => coded,
-            Self::F32(_) => panic!("the vector is not kept in 8 bits"),
-        }
+    /// The range of the values, of a vector in 8 bits.
+    fn values(&self) -> Values {
+        self.coded.expect("the vector is kept in 8 bits")
     }
 }
 
@@ -305,14 +277,14 @@ pub fn step_coded(
         let at = block * BLOCK..range.end.min((block + 1) * BLOCK);
         let here = block - range.start / BLOCK;
         for (slot, values) in slots.iter_mut().zip(&mut room) {
-            slot.coded().decode(here, values);
+            slot.decode(here, values);
         }
         let [first, second] = &mut room;
         let mut values = [&mut first[..at.len()], &mut second[..at.len()]];
         apply(at, &mut values[..slots.len()]);
         let noise = noise(step, block);
         for ((slot, values), shift) in slots.iter_mut().zip(&room).zip([0, 16]) {
-            slot.coded().encode(here, values, (&noise, shift));
+            slot.encode(here, values, (&noise, shift));
         }
     }
 }
@@ -349,11 +321,11 @@ fn noise(step: u64, block: usize) -> [u32; BLOCK] {
     all
 }
 
-impl CodedMut<'_> {
+impl SlotMut<'_> {
     /// The values of a block, with zeros behind the vector's end.
     fn decode(&self, block: usize, out: &mut [f32; BLOCK]) {
         let codes = &self.codes[self.range(block)];
-        let scale = self.scales[block];
+        let scale = self.floats[block];
         match <&[u8; BLOCK]>::try_from(codes) {
             Ok(codes) => self.decode_all(codes, scale, out),
             Err(_) => {
@@ -365,7 +337,7 @@ impl CodedMut<'_> {
     }
 
     fn decode_all(&self, codes: &[u8; BLOCK], scale: f32, out: &mut [f32; BLOCK]) {
-        match self.values {
+        match self.values() {
             Values::Signed => wide!({
                 for (out, code) in out.iter_mut().zip(codes) {
                     let sign = u32::from(code & 0x80) << 24;
@@ -392,7 +364,7 @@ impl CodedMut<'_> {
             padded[..range.len()].copy_from_slice(&values[..range.len()]);
             padded
         };
-        self.scales[block] = match self.values {
+        self.floats[block] = match self.values() {
             Values::Signed => encode::<SIGNED>(&values, noise, &mut codes),
             Values::Squares => encode::<SQUARES>(&values, noise, &mut codes),
         };

@@ -225,7 +225,14 @@ impl Newcomer {
         let alone = nobody && waited > (LONELY * patience).min(LONELIEST);
         // A peer that claims to hold more and does not continue is not waited for much longer.
         let best = best || waited > LONELY * patience;
-        if alone || (!nobody && all_refused && best && waited > 2 * patience) {
+        let last = !nobody && all_refused && best && waited > 2 * patience;
+        if let (true, Some((_, why))) = (last, self.barred)
+            && !shared.may_come_back()
+        {
+            // Those in sight who do not bar it may be barred as it is: they would take turns in going on alone.
+            return Next::Exit(Exit::Barred(why));
+        }
+        if alone || last {
             let from = mine.chain;
             shared.go_on_alone();
             shared.tell(Event::Continued { from });

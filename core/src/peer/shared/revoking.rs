@@ -1,7 +1,7 @@
 //! Revocations only grow: what a peer has heard from an issuer, it says in every lineage that it comes into.
 
 use super::Shared;
-use crate::access::invitation::Revocation;
+use crate::access::invitation::{Admission, Revocation};
 use crate::base::id::PeerId;
 use crate::base::planted::Bug;
 use crate::ledger::Head;
@@ -44,6 +44,15 @@ impl Shared {
             known.for_each(|revocation| self.revoke(revocation));
         }
         self.keep_unsaid();
+    }
+
+    /// A peer may not come in by a revoked ticket, and is shown why.
+    pub fn show_revocation(&mut self, to: PeerId, admission: &Admission) {
+        let run = self.root.run;
+        let said = self.head().tickets.revoked.against(admission, run);
+        if let Some(revocation) = said.or(self.revocations.against(admission, run)).cloned() {
+            self.control(to, Message::Revoked(Box::new(revocation)));
+        }
     }
 
     /// Another lineage shows signatures of former members whose tickets were revoked here. It hears of that, and then

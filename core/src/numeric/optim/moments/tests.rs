@@ -36,8 +36,8 @@ fn kept(values: Values, block: &[f32; BLOCK], noise: &[u32; BLOCK]) -> [f32; BLO
     let (coded, mut out) = (coded(values, BLOCK), [0.0; BLOCK]);
     let mut slot = Slot::Coded(coded);
     let mut view = slot.view(0..BLOCK);
-    view.coded().encode(0, block, (noise, 0));
-    view.coded().decode(0, &mut out);
+    view.encode(0, block, (noise, 0));
+    view.decode(0, &mut out);
     out
 }
 
