@@ -14,6 +14,7 @@ mod embedding;
 mod flat;
 mod halves;
 mod linear;
+mod linear_cross_entropy;
 mod needs;
 mod norm;
 mod optim;
