@@ -17,6 +17,8 @@ mod linear;
 mod linear_cross_entropy;
 mod needs;
 mod norm;
+#[cfg(target_os = "linux")]
+mod offline;
 mod optim;
 mod pytorch;
 mod rotary;
