@@ -1,8 +1,9 @@
 // out[t] = table[ids[t]] + positions[t mod period]
 //
-// ids [tokens], table [vocabulary, width], positions [at least period, width], out [tokens, width]:
-// row-major; width counted in Elem. Without POSITIONS nothing is added. An id that is no row of the table
-// makes its row params.invalid.
+// ids [tokens], table [rows, width], positions [at least period, width], out [tokens, width]: row-major;
+// width counted in Elem. Without POSITIONS nothing is added. The table holds the rows from params.first on
+// of one that has params.vocabulary: other rows of that one count as 0, and an id that is none of them makes
+// its row params.invalid.
 // Grid: a workgroup per 64 / lanes pieces of rows, counted row after row of the grid. A row is cut into
 // params.blocks pieces; params.lanes invocations, a power of two up to 64, take a piece.
 // Workgroup memory: none.
@@ -17,6 +18,8 @@ struct Params {
     lanes: u32,
     blocks: u32,
     flags: u32,
+    rows: u32,
+    first: u32,
     vocabulary: u32,
     period: u32,
     invalid: f32,
@@ -43,12 +46,14 @@ fn main(
     }
     let id = ids[token];
     let known = id >= 0 && u32(id) < params.vocabulary;
-    let source = select(0u, u32(id), known) * params.width;
+    let place = u32(id) - params.first;
+    let here = known && place < params.rows;
+    let source = select(0u, place, here) * params.width;
     let position = token % params.period * params.width;
     let first = piece % params.blocks * params.lanes + local % params.lanes;
     for (var i = first; i < params.width; i += params.blocks * params.lanes) {
-        var row = Elem(params.invalid);
-        if known {
+        var row = Elem(select(params.invalid, 0.0, known));
+        if here {
             row = table[source + i];
         }
         if (params.flags & POSITIONS) != 0u {

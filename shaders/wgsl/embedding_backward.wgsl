@@ -1,9 +1,9 @@
-// to_table[v] = sum over t with ids[t] = v of gradient[t],
+// to_table[v] = sum over t with ids[t] = first + v of gradient[t],
 // to_positions[p] = sum over t with t mod period = p of gradient[t]
 //
 // sorted [tokens, 2] (id and t, by id, then by t; from embedding_sort), gradient [tokens, width],
-// to_table [vocabulary, width], to_positions [positions, width]: row-major; width counted in Elem. Rows
-// without a token get 0. Ids that are no row of the table are left out.
+// to_table [rows, width], to_positions [positions, width]: row-major; width counted in Elem. Rows without a
+// token get 0. Ids that are no row of the table are left out.
 // Grid: a workgroup per 64 / lanes pieces of rows, counted row after row of the grid: first those of
 // to_table, then those of to_positions. A row is cut into params.blocks pieces; params.lanes invocations,
 // a power of two up to 64, take a piece.
@@ -20,7 +20,8 @@ struct Params {
     width: u32,
     lanes: u32,
     blocks: u32,
-    vocabulary: u32,
+    rows: u32,
+    first: u32,
     positions: u32,
     period: u32,
 }
@@ -39,13 +40,13 @@ fn main(
 ) {
     let piece = (group.y * groups.x + group.x) * (64u / params.lanes) + local / params.lanes;
     let row = piece / params.blocks;
-    if row >= params.vocabulary + params.positions {
+    if row >= params.rows + params.positions {
         return;
     }
     let first = piece % params.blocks * params.lanes + local % params.lanes;
     let stride = params.blocks * params.lanes;
-    if row < params.vocabulary {
-        let id = i32(row);
+    if row < params.rows {
+        let id = i32(params.first + row);
         let start = lower_bound(id, 0u, params.tokens);
         // Most rows have few tokens or none: the end is near.
         var reach = 1u;
@@ -69,7 +70,7 @@ fn main(
             to_table[row * params.width + column] = sum;
         }
     } else {
-        let position = row - params.vocabulary;
+        let position = row - params.rows;
         for (var column = first; column < params.width; column += stride) {
             var sum = Elem(0.0);
             if position < params.period {

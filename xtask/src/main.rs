@@ -31,7 +31,8 @@ usage: cargo xtask COMMAND
                       training steps in Chromium: ours, TensorFlow.js and jax-js in turns, which npm fetches
   bench-browser --link
                       bytes a second of a tab's link, by windows and frames
-  prove               the tests that take long: the same again and again, for half an hour or more
+  kernels             what compilers for hardware make of the kernels, where there is no hardware
+  prove               the tests that take long: the same again and again, for half an hour or more; and `kernels`
   package             what others install: a tarball, a Debian package, a wheel, their sums
   netlab [WORD [N]]   peers behind routers of all sorts, in network namespaces: which way do they find? (root); those cases
                       alone whose names hold a word, N times each
@@ -53,6 +54,7 @@ fn main() -> ExitCode {
         ["bench-browser"] => bench_browser::run(&root(), false),
         ["bench-browser", "--link"] => bench_browser::link(&root()),
         ["bench-browser", "--json"] => bench_browser::run(&root(), true),
+        ["kernels"] => Ok(steps::kernels(&root())),
         ["prove"] => Ok(steps::prove(&root())),
         ["netlab"] => netlab::run(&root(), "", 1),
         ["netlab", word] => netlab::run(&root(), word, 1),

@@ -22,7 +22,7 @@ const AT_MOST: usize = 12;
 const PATIENCE: Duration = Duration::from_secs(240);
 
 /// These tests see only whether a text is valid.
-const ONLY_VALIDITY: [&str; 2] = ["check", "needs"];
+const ONLY_VALIDITY: [&str; 3] = ["check", "needs", "offline"];
 
 /// What may be exchanged within a function, and by what.
 const EXCHANGES: [(&str, &str); 18] = [

@@ -1,11 +1,10 @@
-//! What tests need of the system: a software GPU and a browser.
+//! What tests need of the system: a software GPU, a validator of kernels and a browser.
 
 use crate::command::{succeeds, title};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Installs what some tests need and a bare system lacks, a software GPU and a browser, where that is possible without
-/// asking.
+/// Installs what some tests need and a bare system lacks, where that is possible without asking.
 pub fn install() {
     if !cfg!(target_os = "linux") {
         return;
@@ -18,14 +17,19 @@ pub fn install() {
         );
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
+    let has = |names: &[&str]| {
+        std::env::split_paths(&path).any(|dir| names.iter().any(|name| dir.join(name).is_file()))
+    };
+    if !has(&["spirv-val"]) {
+        install_packages("validator of kernels", &["spirv-tools"], "a test of kernels");
+    }
     let browsers = [
         "chromium",
         "chromium-browser",
         "google-chrome",
         "google-chrome-stable",
     ];
-    let found = std::env::split_paths(&path).any(|dir| browsers.iter().any(|name| dir.join(name).is_file()));
-    if !found && std::env::var_os("ANNULUS_CHROMIUM").is_none() {
+    if !has(&browsers) && std::env::var_os("ANNULUS_CHROMIUM").is_none() {
         install_packages("browser", &["chromium"], "tests in a browser");
     }
 }

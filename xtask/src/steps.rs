@@ -66,9 +66,23 @@ pub fn prove(root: &Path) -> bool {
     let mut tally = cargo_test(root, &tests.concat(), &["--ignored"]);
     title("planted bugs");
     tally.count(sim(root, &["--bug", "all", "--seeds", "1000"]));
+    tally.add(offline_tests(root));
     println!("\ntook {:.0} s", began.elapsed().as_secs_f64());
     println!("{tally}");
     tally.failed == 0
+}
+
+/// What compilers for hardware make of the kernels.
+pub fn kernels(root: &Path) -> bool {
+    let tally = offline_tests(root);
+    println!("{tally}");
+    tally.failed == 0
+}
+
+fn offline_tests(root: &Path) -> Tally {
+    packages::install();
+    title("kernels for hardware");
+    cargo_test(root, &["--test", "kernels"], &["offline::"])
 }
 
 /// The page that nodes serve, and the one that tries the kernels out.

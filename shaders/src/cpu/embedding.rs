@@ -1,6 +1,8 @@
 //! Rows of a table and of positions: the twin of `embedding`, `embedding_sort` and
 //! `embedding_backward`.
 
+use std::ops::Range;
+
 use super::Real;
 
 /// A table's or batch's sizes.
@@ -10,6 +12,15 @@ pub struct Sizes {
     pub width: usize,
     /// Tokens of a sequence, after which positions begin again.
     pub period: usize,
+}
+
+/// Which rows of a table a part of it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableRows {
+    /// The first of them.
+    pub first: usize,
+    /// How many the whole table has.
+    pub of: usize,
 }
 
 /// An id that is no row of the table.
@@ -24,28 +35,31 @@ pub struct UnknownId {
     pub vocabulary: usize,
 }
 
-/// `table[ids[t]] + positions[t mod period]`.
+/// `table[ids[t]] + positions[t mod period]`. The table holds some rows of a whole one; the others count as 0.
 ///
 /// # Errors
 ///
 /// If an id is no row of the table.
 pub fn embedding<T: Real>(
     ids: &[i32],
-    table: &[T],
+    (table, rows): (&[T], TableRows),
     positions: Option<&[T]>,
     sizes: Sizes,
 ) -> Result<Vec<T>, UnknownId> {
     let Sizes { width, period } = sizes;
-    let vocabulary = table.len() / width;
     let mut out = Vec::with_capacity(ids.len() * width);
     for (token, id) in ids.iter().enumerate() {
-        let row = usize::try_from(*id).ok().filter(|row| *row < vocabulary);
+        let row = usize::try_from(*id).ok().filter(|row| *row < rows.of);
         let row = row.ok_or(UnknownId {
             token,
             id: *id,
-            vocabulary,
+            vocabulary: rows.of,
         })?;
-        out.extend_from_slice(&table[row * width..][..width]);
+        let mut here = table.chunks_exact(width);
+        match row.checked_sub(rows.first).and_then(|row| here.nth(row)) {
+            Some(row) => out.extend_from_slice(row),
+            None => out.resize((token + 1) * width, T::ZERO),
+        }
         if let Some(positions) = positions {
             let position = &positions[token % period * width..][..width];
             out[token * width..]
@@ -69,12 +83,13 @@ pub fn sorted(ids: &[i32]) -> Vec<[i32; 2]> {
     sorted
 }
 
-/// The gradient of the table. Ids that are no row of it are left out.
-pub fn table_gradient<T: Real>(ids: &[i32], gradient: &[T], vocabulary: usize, width: usize) -> Vec<T> {
-    let mut to_table = vec![T::ZERO; vocabulary * width];
+/// The gradient of the rows of the table from the first of these to before the last. Ids that are none of them are left
+/// out.
+pub fn table_gradient<T: Real>(ids: &[i32], gradient: &[T], rows: Range<usize>, width: usize) -> Vec<T> {
+    let mut to_table = vec![T::ZERO; rows.len() * width];
     for (id, gradient) in ids.iter().zip(gradient.chunks_exact(width)) {
-        if let Some(row) = usize::try_from(*id).ok().filter(|row| *row < vocabulary) {
-            let row = &mut to_table[row * width..][..width];
+        if let Some(row) = usize::try_from(*id).ok().filter(|row| rows.contains(row)) {
+            let row = &mut to_table[(row - rows.start) * width..][..width];
             row.iter_mut().zip(gradient).for_each(|(sum, g)| *sum += *g);
         }
     }

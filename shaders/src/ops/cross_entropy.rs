@@ -59,7 +59,7 @@ pub struct Saved<B: Backend> {
     /// log(sum(exp(logits))) of each row.
     norms: FloatTensor<B>,
     /// Sum of the losses, and how many there are.
-    sums: FloatTensor<B>,
+    pub(super) sums: FloatTensor<B>,
 }
 
 /// The differentiable operation.

@@ -1,5 +1,7 @@
 //! Embeddings of tokens and of their positions.
 
+use std::ops::Range;
+
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::{FloatTensor, IntTensor};
@@ -12,6 +14,7 @@ use super::gradients::differentiable;
 use super::host;
 use super::optional::{Optional, Parent, optional};
 use crate::cpu;
+pub use crate::cpu::embedding::TableRows;
 use crate::kernel::{
     EMBEDDING, EMBEDDING_BACKWARD, EMBEDDING_BACKWARD_SCALAR, EMBEDDING_SCALAR, EMBEDDING_SORT,
     EMBEDDING_SORT_SCALAR, Kernel, fitting,
@@ -29,8 +32,27 @@ use crate::launch::{contiguous, empty, grid, integers, is_emulated, launch};
 ///
 /// If the shapes do not fit; on the CPU backend also for such an id.
 pub fn embedding(ids: Tensor<2, Int>, table: Tensor<2>, positions: Option<Tensor<2>>) -> Tensor<3> {
+    let rows = TableRows {
+        first: 0,
+        of: table.dims()[0],
+    };
+    embedding_in_part(ids, table, rows, positions)
+}
+
+/// As [`embedding`], where `table` holds only some rows of the whole one: the others count as 0, so that the rows of all
+/// parts add up to those of the whole table.
+///
+/// # Panics
+///
+/// As [`embedding`].
+pub fn embedding_in_part(
+    ids: Tensor<2, Int>,
+    table: Tensor<2>,
+    rows: TableRows,
+    positions: Option<Tensor<2>>,
+) -> Tensor<3> {
     let (ids, table) = (ids.into_dispatch(), table.into_dispatch());
-    Tensor::from_dispatch(Dispatch::embed(table, ids, optional(positions)))
+    Tensor::from_dispatch(Dispatch::embed(table, ids, rows, optional(positions)))
 }
 
 /// Embeddings and their gradients, not differentiable.
@@ -39,14 +61,15 @@ pub trait Embeddings: Backend {
     fn embedded(
         table: &FloatTensor<Self>,
         ids: &IntTensor<Self>,
+        rows: TableRows,
         positions: Option<&FloatTensor<Self>>,
     ) -> FloatTensor<Self>;
 
-    /// Gradients for the table and, if there are any, `positions` rows of positions.
+    /// Gradients for these rows of the table and, if there are any, `positions` rows of positions.
     fn embedding_gradients(
         ids: &IntTensor<Self>,
         gradient: &FloatTensor<Self>,
-        vocabulary: usize,
+        rows: Range<usize>,
         positions: Option<usize>,
     ) -> (FloatTensor<Self>, Option<FloatTensor<Self>>);
 }
@@ -58,6 +81,7 @@ pub trait EmbeddingOps: Backend {
     fn embed(
         table: FloatTensor<Self>,
         ids: IntTensor<Self>,
+        rows: TableRows,
         #[extension_type] positions: Optional<Self>,
     ) -> FloatTensor<Self>;
 }
@@ -68,9 +92,10 @@ macro_rules! plain {
             fn embed(
                 table: FloatTensor<Self>,
                 ids: IntTensor<Self>,
+                rows: TableRows,
                 positions: Optional<Self>,
             ) -> FloatTensor<Self> {
-                Self::embedded(&table, &ids, positions.into_option().as_ref())
+                Self::embedded(&table, &ids, rows, positions.into_option().as_ref())
             }
         }
     };
@@ -80,21 +105,26 @@ plain!(CubeBackend);
 plain!(Flex);
 
 impl<B: EmbeddingOps + Embeddings, C: CheckpointStrategy> EmbeddingOps for Autodiff<B, C> {
-    fn embed(table: FloatTensor<Self>, ids: IntTensor<Self>, positions: Optional<Self>) -> FloatTensor<Self> {
+    fn embed(
+        table: FloatTensor<Self>,
+        ids: IntTensor<Self>,
+        rows: TableRows,
+        positions: Optional<Self>,
+    ) -> FloatTensor<Self> {
         let positions = Parent::new(positions, &table);
         let nodes = [table.node(), positions.node];
         let table = table.into_primitive();
         let forward = |_| {
-            let rows = positions.inner.as_ref().map(|positions| positions.shape()[0]);
-            let out = B::embedded(&table, &ids, positions.inner.as_ref());
-            (out, (ids, table.shape()[0], rows))
+            let places = positions.inner.as_ref().map(|positions| positions.shape()[0]);
+            let out = B::embedded(&table, &ids, rows, positions.inner.as_ref());
+            (out, (ids, rows.first..rows.first + table.shape()[0], places))
         };
         differentiable::<B, C, _, 2>(
             nodes,
             forward,
-            |(ids, vocabulary, rows), gradient, [_, on_positions]| {
-                let rows = rows.filter(|_| on_positions);
-                let (to_table, to_positions) = B::embedding_gradients(&ids, &gradient, vocabulary, rows);
+            |(ids, rows, places), gradient, [_, on_positions]| {
+                let places = places.filter(|_| on_positions);
+                let (to_table, to_positions) = B::embedding_gradients(&ids, &gradient, rows, places);
                 [Some(to_table), to_positions]
             },
         )
@@ -124,6 +154,8 @@ struct ForwardParams {
     lanes: u32,
     blocks: u32,
     flags: u32,
+    rows: u32,
+    first: u32,
     vocabulary: u32,
     period: u32,
     invalid: f32,
@@ -136,7 +168,8 @@ struct BackwardParams {
     width: u32,
     lanes: u32,
     blocks: u32,
-    vocabulary: u32,
+    rows: u32,
+    first: u32,
     positions: u32,
     period: u32,
 }
@@ -171,11 +204,16 @@ fn pieces(tensor: &CubeTensor, width: usize) -> (usize, usize) {
 }
 
 impl Embeddings for CubeBackend {
-    fn embedded(table: &CubeTensor, ids: &CubeTensor, positions: Option<&CubeTensor>) -> CubeTensor {
+    fn embedded(
+        table: &CubeTensor,
+        ids: &CubeTensor,
+        rows: TableRows,
+        positions: Option<&CubeTensor>,
+    ) -> CubeTensor {
         let [batch, period] = sizes(table, ids, positions);
         let (table, ids) = (contiguous(table.clone()), integers(ids.clone()));
         let positions = positions.map(|positions| contiguous(positions.clone()));
-        let [vocabulary, numbers] = [table.shape()[0], table.shape()[1]];
+        let numbers = table.shape()[1];
         let tokens = batch * period;
         let out = empty(&table, [batch, period, numbers]);
         if tokens * numbers == 0 {
@@ -189,7 +227,9 @@ impl Embeddings for CubeBackend {
             lanes: lanes as u32,
             blocks: blocks as u32,
             flags: u32::from(positions.is_some()),
-            vocabulary: vocabulary as u32,
+            rows: table.shape()[0] as u32,
+            first: rows.first as u32,
+            vocabulary: rows.of as u32,
             period: period as u32,
             invalid: f32::NAN,
         };
@@ -207,12 +247,12 @@ impl Embeddings for CubeBackend {
     fn embedding_gradients(
         ids: &CubeTensor,
         gradient: &CubeTensor,
-        vocabulary: usize,
+        rows: Range<usize>,
         positions: Option<usize>,
     ) -> (CubeTensor, Option<CubeTensor>) {
         let (ids, gradient) = (integers(ids.clone()), contiguous(gradient.clone()));
         let [tokens, numbers] = [ids.shape().num_elements(), gradient.shape()[2]];
-        let to_table = empty(&gradient, [vocabulary, numbers]);
+        let to_table = empty(&gradient, [rows.len(), numbers]);
         let to_positions = positions.map(|rows| empty(&gradient, [rows, numbers]));
         assert!(tokens * numbers > 0, "the gradient of no tokens");
         let sorted = empty(&gradient, [tokens, 2]);
@@ -231,11 +271,12 @@ impl Embeddings for CubeBackend {
             width: width as u32,
             lanes: lanes as u32,
             blocks: blocks as u32,
-            vocabulary: vocabulary as u32,
+            rows: rows.len() as u32,
+            first: rows.start as u32,
             positions: positions.unwrap_or(0) as u32,
             period: ids.shape()[1] as u32,
         };
-        let groups = grid(((vocabulary + positions.unwrap_or(0)) * blocks).div_ceil(64 / lanes));
+        let groups = grid(((rows.len() + positions.unwrap_or(0)) * blocks).div_ceil(64 / lanes));
         // A buffer of its own where there is nothing to write.
         let unused = to_positions.is_none().then(|| empty(&gradient, [4]));
         let second = to_positions.as_ref().or(unused.as_ref()).expect("one of them");
@@ -251,14 +292,20 @@ impl Embeddings for CubeBackend {
 }
 
 impl Embeddings for Flex {
-    fn embedded(table: &FlexTensor, ids: &FlexTensor, positions: Option<&FlexTensor>) -> FlexTensor {
+    fn embedded(
+        table: &FlexTensor,
+        ids: &FlexTensor,
+        rows: TableRows,
+        positions: Option<&FlexTensor>,
+    ) -> FlexTensor {
         let [batch, period] = sizes(table, ids, positions);
         let (table, ids) = (host::contiguous(table.clone()), host::integers(ids.clone()));
         let positions = positions.map(|positions| host::contiguous(positions.clone()));
         let width = table.shape()[1];
         let sizes = cpu::embedding::Sizes { width, period };
         let positions = positions.as_ref().map(host::floats);
-        match cpu::embedding::embedding(host::whole(&ids), host::floats(&table), positions, sizes) {
+        let table = (host::floats(&table), rows);
+        match cpu::embedding::embedding(host::whole(&ids), table, positions, sizes) {
             Ok(rows) => host::tensor(rows, [batch, period, width]),
             Err(error) => panic!("{error}"),
         }
@@ -267,18 +314,19 @@ impl Embeddings for Flex {
     fn embedding_gradients(
         ids: &FlexTensor,
         gradient: &FlexTensor,
-        vocabulary: usize,
+        rows: Range<usize>,
         positions: Option<usize>,
     ) -> (FlexTensor, Option<FlexTensor>) {
         let (ids, gradient) = (host::integers(ids.clone()), host::contiguous(gradient.clone()));
         let (width, period) = (gradient.shape()[2], ids.shape()[1]);
         let numbers = host::floats(&gradient);
-        let to_table = cpu::embedding::table_gradient(host::whole(&ids), numbers, vocabulary, width);
+        let table = [rows.len(), width];
+        let to_table = cpu::embedding::table_gradient(host::whole(&ids), numbers, rows, width);
         let to_positions = positions.map(|rows| {
             let sizes = cpu::embedding::Sizes { width, period };
             let sums = cpu::embedding::position_gradient(numbers, rows, sizes);
             host::tensor(sums, [rows, width])
         });
-        (host::tensor(to_table, [vocabulary, width]), to_positions)
+        (host::tensor(to_table, table), to_positions)
     }
 }

@@ -18,6 +18,7 @@ pub mod dropout;
 pub mod embedding;
 pub mod gated;
 pub mod linear;
+pub mod linear_cross_entropy;
 pub mod norm;
 pub mod rotary;
 pub mod rotary_halves;

@@ -23,7 +23,7 @@ fn operations_agree_with_the_kernels_for_hardware() {
     }
     let said = again(
         &[&["adapters::"][..], &OPERATIONS].concat(),
-        (ADAPTER_VARIABLE, "gpu"),
+        [(ADAPTER_VARIABLE, "gpu")],
     );
     assert!(!said.contains(" 0 passed"), "{said}");
 }

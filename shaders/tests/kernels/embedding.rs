@@ -3,9 +3,11 @@
 use crate::cases::layers::{self, TOKENS};
 use crate::common::{agree, assert_close, gpu, numbers, slopes, tensor, values, whole};
 use annulus_shaders::cpu::embedding::{
-    Sizes, UnknownId, embedding as twin, position_gradient, table_gradient,
+    Sizes, TableRows, UnknownId, embedding as twin, position_gradient, table_gradient,
 };
+use annulus_shaders::nn::{Embedding, EmbeddingConfig};
 use annulus_shaders::ops::embedding::embedding;
+use burn::module::Param;
 use burn::tensor::{Device, Tensor, module};
 
 fn devices() -> Vec<Device> {
@@ -16,6 +18,11 @@ fn devices() -> Vec<Device> {
 fn ids(count: usize, vocabulary: usize) -> Vec<i32> {
     let id = |x: f32| (x.max(0.0) * vocabulary as f32) as i32 % vocabulary as i32;
     numbers(count, 1).into_iter().map(id).collect()
+}
+
+/// A table that has all its rows.
+fn whole_table<T>(table: &[T], rows: usize) -> (&[T], TableRows) {
+    (table, TableRows { first: 0, of: rows })
 }
 
 #[test]
@@ -29,7 +36,13 @@ fn rows_agree_with_the_twin() {
                     width,
                     period: tokens,
                 };
-                let expected = twin(&ids, &table, positions.map(Vec::as_slice), sizes).unwrap();
+                let expected = twin(
+                    &ids,
+                    whole_table(&table, vocabulary),
+                    positions.map(Vec::as_slice),
+                    sizes,
+                )
+                .unwrap();
                 let found = embedding(
                     whole(&ids, [batch, tokens], &device),
                     tensor(&table, [vocabulary, width], &device),
@@ -69,7 +82,7 @@ fn gradients_agree_with_the_twin_and_burns() {
             let to_positions = values(positions.grad(&ours).unwrap());
             assert_eq!(
                 to_table,
-                table_gradient(&ids, &upstream, vocabulary, width),
+                table_gradient(&ids, &upstream, 0..vocabulary, width),
                 "{what}"
             );
             let sizes = Sizes {
@@ -93,6 +106,40 @@ fn gradients_agree_with_the_twin_and_burns() {
     }
 }
 
+/// A layer whose table lies in parts does what one with the whole table does, to the bit: a row is in one part.
+#[test]
+fn parts_of_a_table_agree_with_the_whole_one() {
+    for device in devices() {
+        let device = device.autodiff();
+        let [batch, tokens, vocabulary, width] = [3, 70, 200, 12];
+        let config = EmbeddingConfig::new(vocabulary, width);
+        let mut one = config.init(&device);
+        let mut parts = config.with_largest_part(130 * width).init(&device);
+        let rows: Vec<usize> = parts.rest.iter().map(|part| part.dims()[0]).collect();
+        assert_eq!((parts.weight.dims()[0], &rows[..]), (128, &[72][..]));
+        let table = numbers(vocabulary * width, 2);
+        let leaf = |rows: std::ops::Range<usize>| {
+            let numbers = &table[rows.start * width..rows.end * width];
+            Param::from_tensor(tensor(numbers, [rows.len(), width], &device).require_grad())
+        };
+        (one.weight, parts.weight) = (leaf(0..200), leaf(0..128));
+        parts.rest = vec![leaf(128..200)];
+        let positions = EmbeddingConfig::new(tokens, width).init(&device);
+        let upstream = numbers(batch * tokens * width, 4);
+        let run = |layer: &Embedding| {
+            let ids = whole(&ids(batch * tokens, vocabulary), [batch, tokens], &device);
+            let out = layer.forward_at(ids, &positions);
+            let weights = tensor(&upstream, [batch, tokens, width], &device);
+            let gradients = (out.clone() * weights).sum().backward();
+            let parts = std::iter::once(&layer.weight).chain(&layer.rest);
+            let parts = parts.flat_map(|part| values(part.grad(&gradients).unwrap()));
+            let scores = layer.scores(tensor(&numbers(5 * width, 6), [5, width], &device));
+            [values(out), parts.collect(), values(scores)]
+        };
+        assert_eq!(run(&parts), run(&one));
+    }
+}
+
 #[test]
 fn gradients_of_the_twin_are_slopes() {
     let [tokens, vocabulary, width] = [3, 4, 2];
@@ -104,11 +151,11 @@ fn gradients_of_the_twin_are_slopes() {
         period: tokens,
     };
     let loss = |table: &[f64], positions: &[f64]| -> f64 {
-        let out = twin(&ids, table, Some(positions), sizes).unwrap();
+        let out = twin(&ids, whole_table(table, vocabulary), Some(positions), sizes).unwrap();
         out.iter().zip(&upstream).map(|(x, g)| x * g).sum()
     };
     let floats = |xs: Vec<f64>| -> Vec<f32> { xs.iter().map(|x| *x as f32).collect() };
-    let found = floats(table_gradient(&ids, &upstream, vocabulary, width));
+    let found = floats(table_gradient(&ids, &upstream, 0..vocabulary, width));
     assert_close(
         "table",
         &slopes(&table, |moved| loss(moved, &positions)),
@@ -147,7 +194,13 @@ fn an_id_that_is_no_row_is_loud_on_a_gpu_and_harmless_to_other_tokens() {
 #[test]
 #[should_panic(expected = "id 5 of token 1 is none of 5 rows")]
 fn an_id_that_is_no_row_is_an_error_on_the_cpu() {
-    let unknown = twin(&[-1], &[0.0f32; 4], None, Sizes { width: 2, period: 1 }).unwrap_err();
+    let unknown = twin(
+        &[-1],
+        whole_table(&[0.0f32; 4], 2),
+        None,
+        Sizes { width: 2, period: 1 },
+    )
+    .unwrap_err();
     assert_eq!(
         unknown,
         UnknownId {

@@ -14,8 +14,11 @@ mod embedding;
 mod flat;
 mod halves;
 mod linear;
+mod linear_cross_entropy;
 mod needs;
 mod norm;
+#[cfg(target_os = "linux")]
+mod offline;
 mod optim;
 mod pytorch;
 mod rotary;

@@ -13,7 +13,6 @@ pub mod presets;
 pub mod text;
 pub mod windows;
 
-use annulus_shaders::nn::CrossEntropy;
 use burn::tensor::{Device, Tensor, TensorData};
 
 use crate::task::{
@@ -120,9 +119,13 @@ impl Task for Gpt {
     }
 
     fn without_data(config: GptConfig, layout: &Layout) -> Result<Self, TaskError> {
-        // The first tensor has a row for each token.
-        let rows = layout.tensors.first().and_then(|tokens| tokens.shape.first());
-        let shape = config.shape(rows.copied().unwrap_or(1))?;
+        // The embedding has a row for each token; a large one lies in several tensors.
+        let tokens = layout
+            .tensors
+            .iter()
+            .filter(|tensor| tensor.name.starts_with("tokens."));
+        let rows: usize = tokens.filter_map(|tensor| tensor.shape.first()).sum();
+        let shape = config.shape(rows.max(1))?;
         // Nine tenths of it are to train on.
         let text = Text::blank(config.vocabulary, 2 * shape.context + 20, shape.vocabulary);
         let windows = Windows::new(text, shape.context)?;
@@ -310,7 +313,7 @@ fn embed(model: &Transformer, inputs: Vec<i32>, windows: usize, device: &Device)
 fn loss(model: &Transformer, x: Tensor<3>, targets: Vec<i32>, device: &Device) -> Tensor<1> {
     let count = targets.len();
     let targets = Tensor::from_data(TensorData::new(targets, [count]), device);
-    CrossEntropy::new().forward(model.head(x), targets)
+    model.loss(x, targets)
 }
 
 impl Generate<Transformer> for Gpt {

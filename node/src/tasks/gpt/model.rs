@@ -75,11 +75,13 @@ impl Transformer {
         self.logits(last).squeeze_dim(0)
     }
 
-    /// The last block's output, `[windows, length, width]`, to logits `[windows * length, vocabulary]`.
-    pub fn head(&self, x: Tensor<3>) -> Tensor<2> {
+    /// The last block's output, `[windows, length, width]`, and the token that follows each place,
+    /// `[windows * length]`, to the mean loss.
+    pub fn loss(&self, x: Tensor<3>, targets: Tensor<1, Int>) -> Tensor<1> {
         let [windows, length, width] = x.dims();
         let features = self.norm.forward(x);
-        self.logits(features.reshape([windows * length, width]))
+        let features = features.reshape([windows * length, width]);
+        self.tokens.cross_entropy(features, targets)
     }
 
     /// Features `[n, width]` to logits `[n, vocabulary]`.

@@ -12,7 +12,7 @@ use burn::tensor::{Int, read_sync};
 use super::generate::{Choice, Whole, Writer};
 use super::presets::Preset;
 use super::*;
-use crate::device::OpenDevice;
+use crate::device::{self, DeviceChoice, DeviceError, OpenDevice};
 use crate::task::Dataset;
 use crate::trainer::span::{ModelSteps, draw};
 use crate::trainer::{Trainer, TrainerOptions, Worker, model_of};
@@ -180,6 +180,47 @@ fn the_layout_has_each_parameter_once_and_its_size_is_the_shape_s() {
                 .iter()
                 .all(|t| (t.rule == TensorRule::StepAndDecay) == (t.shape.len() == 2))
         );
+    }
+}
+
+/// GPT-2's embedding takes 154 MB, and WebGPU promises to bind 128 MiB.
+#[test]
+fn a_gpu_takes_the_vocabulary_of_gpt_2_as_the_cpu_does() {
+    let gpu = match device::open(DeviceChoice::Gpu) {
+        Err(DeviceError::NoAdapter) => {
+            return println!("skipped: this machine has no adapter, not even a software one");
+        }
+        gpu => gpu.unwrap(),
+    };
+    let config = GptConfig {
+        preset: Preset::Gpt2,
+        layers: 1,
+        context: 32,
+        ..GptConfig::default()
+    };
+    let task = gpt(config.clone());
+    let mut on_cpu = trainer(&task);
+    let layout = on_cpu.layout().clone();
+    assert_eq!(layout.len, task.shape.parameters());
+    let tokens = layout.tensors[..2]
+        .iter()
+        .map(|tensor| (&*tensor.name, &*tensor.shape));
+    let half = [25_152, 768];
+    assert!(tokens.eq([("tokens.weight", &half[..]), ("tokens.rest.0", &half)]));
+    assert_eq!(Gpt::without_data(config, &layout).unwrap().shape, task.shape);
+
+    let mut on_gpu = Trainer::new(task, &gpu, TrainerOptions::default()).unwrap();
+    let params = on_cpu.init();
+    let expected = on_cpu.contribute(params.clone(), &[0, 1000]).unwrap();
+    let found = on_gpu.contribute(params, &[0, 1000]).unwrap();
+    assert!((expected.loss_sum - found.loss_sum).abs() <= 1e-5 * expected.loss_sum);
+    for tensor in &layout.tensors {
+        let own = tensor.offset..tensor.offset + tensor.len();
+        let (expected, found) = (&expected.gradient[own.clone()], &found.gradient[own]);
+        let largest = expected.iter().fold(0f32, |most, x| most.max(x.abs()));
+        let numbers = expected.iter().zip(found);
+        let off = numbers.fold(0f32, |most, (e, f)| most.max((e - f).abs()));
+        assert!(off <= 1e-5 * largest, "{}: {off} of {largest}", tensor.name);
     }
 }
 

@@ -1,6 +1,9 @@
 //! Products on Burn's CPU backend, and loops for what rides along.
 
+use std::ops::Range;
+
 use burn::backend::flex::FlexTensor;
+use burn::backend::ops::FloatTensorOps;
 use burn::backend::{Flex, TensorMetadata};
 
 use super::{Products, Rest, Weight, WeightLayout, with_last};
@@ -73,6 +76,11 @@ impl Products for Flex {
             second.matrix(),
         );
         (host::tensor(product, [first.columns, second.columns]), sums)
+    }
+
+    fn columns(matrix: &FlexTensor, columns: Range<usize>) -> FlexTensor {
+        let rows = 0..matrix.shape()[0];
+        host::contiguous(Self::float_slice(matrix.clone(), &[rows.into(), columns.into()]))
     }
 }
 

@@ -1,5 +1,7 @@
 //! Products on a GPU: one launch each, with all that rides along.
 
+use std::ops::Range;
+
 use burn::backend::TensorMetadata;
 use burn::backend::ops::FloatTensorOps;
 use burn::backend::wgpu::{CubeBackend, CubeTensor};
@@ -93,5 +95,10 @@ impl Products for CubeBackend {
             }
             WeightLayout::OutputsFirst => gemm(gradient.transposed(), x, epilogue),
         }
+    }
+
+    fn columns(matrix: &CubeTensor, columns: Range<usize>) -> CubeTensor {
+        let rows = 0..matrix.shape()[0];
+        launch::contiguous(Self::float_slice(matrix.clone(), &[rows.into(), columns.into()]))
     }
 }

@@ -4,6 +4,8 @@ mod autodiff;
 mod cpu;
 mod gpu;
 
+use std::ops::Range;
+
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Dispatch, backend_extension};
 use burn::tensor::{Shape, Tensor};
@@ -114,6 +116,9 @@ pub trait Products: Backend {
         layout: WeightLayout,
         bias: bool,
     ) -> (FloatTensor<Self>, Option<FloatTensor<Self>>);
+
+    /// Some columns of a contiguous matrix, contiguous themselves; all of them without a copy.
+    fn columns(matrix: &FloatTensor<Self>, columns: Range<usize>) -> FloatTensor<Self>;
 }
 
 /// What rides along with a product.
@@ -130,7 +135,7 @@ pub struct Rest<B: Backend> {
 
 impl<B: Backend> Rest<B> {
     /// No activation.
-    fn adding(bias: Option<FloatTensor<B>>, residual: Option<FloatTensor<B>>) -> Self {
+    pub fn adding(bias: Option<FloatTensor<B>>, residual: Option<FloatTensor<B>>) -> Self {
         Self {
             bias,
             activation: Activation::Identity,

@@ -315,24 +315,33 @@ pub async fn embeddings(bench: &mut Bench) {
         let (table, positions) = (numbers(vocabulary * width, 2), numbers(rows * width, 3));
         let gradient = numbers(tokens * width, 4);
         let sizes = embedding::Sizes { width, period };
-        let to_table = table_gradient(&ids, &gradient, vocabulary, width);
         let to_positions = position_gradient(&gradient, rows, sizes);
         let order = bits(&sorted(&ids).concat());
         let id_words = bits(&ids);
-        for (blocks, lanes, placed) in [
-            (1, 1, false),
-            (3, 1, true),
-            (1, 8, true),
-            (2, 8, false),
-            (1, 64, true),
-            (3, 64, true),
+        for (blocks, lanes, placed, first) in [
+            (1, 1, false, 0),
+            (3, 1, true, vocabulary / 3),
+            (1, 8, true, 0),
+            (2, 8, false, vocabulary / 2),
+            (1, 64, true, 0),
+            (3, 64, true, 0),
         ] {
-            let what = format!("{batch} {period} {vocabulary} {width}, {blocks} of {lanes}");
+            let what = format!("{batch} {period} {vocabulary} {width} from {first}, {blocks} of {lanes}");
+            // A part of the table, or all of it.
+            let part = &table[first * width..(vocabulary - first / 2) * width];
+            let part_rows = part.len() / width;
+            let to_table = table_gradient(&ids, &gradient, first..first + part_rows, width);
             let (kernel, elements) = fitting([&EMBEDDING, &EMBEDDING_SCALAR], width);
             let placed_by = placed.then_some(positions.as_slice());
-            let expected = embedding(&ids, &table, placed_by, sizes).expect("ids of rows");
-            let [count, elements, lanes_, blocks_, vocabulary_, period] =
-                [tokens, elements, lanes, blocks, vocabulary, period].map(|size| size as u32);
+            let whole = embedding::TableRows {
+                first,
+                of: vocabulary,
+            };
+            let expected = embedding(&ids, (part, whole), placed_by, sizes).expect("ids of rows");
+            let [count, elements, lanes_, blocks_] =
+                [tokens, elements, lanes, blocks].map(|size| size as u32);
+            let [part_rows_, first_, vocabulary_, period] =
+                [part_rows, first, vocabulary, period].map(|size| size as u32);
             let invalid = f32::NAN.to_bits();
             let params = [
                 count,
@@ -340,20 +349,31 @@ pub async fn embeddings(bench: &mut Bench) {
                 lanes_,
                 blocks_,
                 placed.into(),
+                part_rows_,
+                first_,
                 vocabulary_,
                 period,
                 invalid,
             ];
-            let inputs = [&id_words[..], &table, placed_by.unwrap_or(&table)];
+            let inputs = [&id_words[..], part, placed_by.unwrap_or(part)];
             let groups = spare((tokens * blocks).div_ceil(64 / lanes));
             bench
                 .case(kernel, &what, &inputs, &[&expected], 0.0, params, groups)
                 .await;
             let (kernel, _) = fitting([&EMBEDDING_BACKWARD, &EMBEDDING_BACKWARD_SCALAR], width);
             let rows = if placed { rows } else { 0 };
-            let params = [count, elements, lanes_, blocks_, vocabulary_, rows as u32, period];
+            let params = [
+                count,
+                elements,
+                lanes_,
+                blocks_,
+                part_rows_,
+                first_,
+                rows as u32,
+                period,
+            ];
             let expected = [&to_table[..], &to_positions[..rows * width]];
-            let groups = spare(((vocabulary + rows) * blocks).div_ceil(64 / lanes));
+            let groups = spare(((part_rows + rows) * blocks).div_ceil(64 / lanes));
             bench
                 .case(
                     kernel,

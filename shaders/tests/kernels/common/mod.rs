@@ -8,6 +8,7 @@ use annulus_shaders::kernel::{KERNELS, Kernel};
 use burn::tensor::wgpu::MemoryConfiguration;
 use burn::tensor::{Device, DeviceKind, Int, Tensor, TensorData};
 use bytemuck::Pod;
+use std::ffi::OsStr;
 use std::process::Command;
 use std::sync::OnceLock;
 use std::task::{Context, Poll, Waker};
@@ -45,17 +46,21 @@ pub fn alone(test: &str) -> bool {
     if std::env::var_os(ALONE).is_some() {
         return true;
     }
-    let said = again(&[test, "--exact", "--nocapture"], (ALONE, "1"));
+    let said = again(&[test, "--exact", "--nocapture"], [(ALONE, "1")]);
     assert!(said.contains("1 passed"), "{test}, alone:\n{said}");
     false
 }
 
-/// Runs tests of this program again with an environment variable; what they say.
-pub fn again(tests: &[&str], (variable, value): (&str, &str)) -> String {
+/// Runs tests of this program again with environment variables; what they say.
+pub fn again<V: AsRef<OsStr>>(
+    tests: &[&str],
+    environment: impl IntoIterator<Item = (&'static str, V)>,
+) -> String {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    let output = command.args(tests).env(variable, value).output().unwrap();
+    command.args(tests).envs(environment);
+    let output = command.output().unwrap();
     let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    assert!(output.status.success(), "{variable}={value} {tests:?}:\n{said}");
+    assert!(output.status.success(), "{command:?}:\n{said}");
     said
 }
 

@@ -1,0 +1,221 @@
+//! Asks compilers for hardware about the kernels, on a machine that has no such hardware.
+//!
+//! Khronos' validator reads the SPIR-V that naga writes. Mesa's driver for AMD compiles for cards that are not there, and
+//! says how large a kernel's code is and whether it keeps numbers in scratch memory.
+
+use crate::common::again;
+use annulus_shaders::kernel::{KERNELS, Kernel};
+use annulus_shaders::launch::Adapter;
+use annulus_shaders::needs::{self, Layer};
+use ash::{Device, Entry, Instance, khr, vk};
+use naga::back::spv;
+use naga::valid::{Capabilities, ValidationFlags, Validator};
+use std::ffi::CStr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Bytes of code: what RDNA's instruction caches hold.
+const MOST_CODE: u64 = 32 << 10;
+
+/// The environment variable by which Mesa's driver acts as a card.
+const FAMILY: &str = "RADV_FORCE_FAMILY";
+
+/// Generations of AMD's cards, as Mesa names a chip of each: RDNA2 and RDNA3.
+const FAMILIES: [&str; 2] = ["navi21", "gfx1100"];
+
+/// A kernel as Vulkan takes it, by the choices that Burn's runtime makes: nothing is checked for its bounds, and workgroup
+/// memory is not cleared.
+fn spirv(kernel: &Kernel) -> Vec<u32> {
+    let module = naga::front::wgsl::parse_str(kernel.text()).unwrap();
+    let mut validator = Validator::new(ValidationFlags::all(), Capabilities::all());
+    let info = validator.validate(&module).unwrap();
+    let options = spv::Options {
+        lang_version: (1, 3),
+        flags: spv::WriterFlags::empty(),
+        bounds_check_policies: naga::proc::BoundsCheckPolicies {
+            index: naga::proc::BoundsCheckPolicy::Unchecked,
+            buffer: naga::proc::BoundsCheckPolicy::Unchecked,
+            image_load: naga::proc::BoundsCheckPolicy::Unchecked,
+            binding_array: naga::proc::BoundsCheckPolicy::Unchecked,
+        },
+        zero_initialize_workgroup_memory: spv::ZeroInitializeWorkgroupMemoryMode::None,
+        force_loop_bounding: false,
+        emit_int_div_checks: false,
+        ..spv::Options::default()
+    };
+    let entry = spv::PipelineOptions {
+        shader_stage: naga::ShaderStage::Compute,
+        entry_point: "main".to_owned(),
+    };
+    spv::write_vec(&module, &info, &options, Some(&entry)).unwrap()
+}
+
+#[test]
+fn khronos_validator_takes_every_kernel() {
+    let validator = |file: &Path| {
+        let mut command = Command::new("spirv-val");
+        command.args(["--target-env", "vulkan1.1"]).arg(file).output()
+    };
+    if validator(Path::new("--version")).is_err() {
+        return println!("skipped: there is no spirv-val (Debian: spirv-tools)");
+    }
+    let folder = std::env::temp_dir().join(format!("annulus-spirv-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    for kernel in KERNELS {
+        let file = folder.join(kernel.name).with_extension("spv");
+        let bytes: Vec<u8> = spirv(kernel).iter().flat_map(|word| word.to_le_bytes()).collect();
+        std::fs::write(&file, bytes).unwrap();
+        let found = validator(&file).unwrap();
+        let said = String::from_utf8_lossy(&found.stderr).into_owned();
+        assert!(found.status.success(), "{}: {said}", kernel.name);
+    }
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+/// The file by which Vulkan finds Mesa's driver for AMD.
+fn amd_driver() -> Option<PathBuf> {
+    let folders = ["/usr/share/vulkan/icd.d", "/etc/vulkan/icd.d"];
+    let files = folders.iter().filter_map(|folder| std::fs::read_dir(folder).ok());
+    let mut files = files.flatten().flatten().map(|file| file.path());
+    files.find(|file| {
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with("radeon_icd") && name.contains(std::env::consts::ARCH)
+    })
+}
+
+#[test]
+fn amd_cards_keep_kernels_in_registers_and_their_code_in_its_cache() {
+    if std::env::var_os(FAMILY).is_some() {
+        return compile_for_a_card();
+    }
+    let Some(driver) = amd_driver() else {
+        return println!("skipped: there is no Vulkan driver for AMD (Debian: mesa-vulkan-drivers)");
+    };
+    let mut broken = Vec::new();
+    for family in FAMILIES {
+        let environment = [
+            (FAMILY, family.as_ref()),
+            ("VK_DRIVER_FILES", driver.as_os_str()),
+            // The name of the same where the loader is older.
+            ("VK_ICD_FILENAMES", driver.as_os_str()),
+        ];
+        let said = again(&["offline::amd_cards", "--nocapture"], environment);
+        let mut kernels = 0;
+        for line in said
+            .lines()
+            .filter_map(|line| Some(line.split_once("compiled ")?.1))
+        {
+            println!("{family}: {line}");
+            let words: Vec<&str> = line.split(' ').collect();
+            let [name, code, scratch] = words[..] else {
+                panic!("{line}")
+            };
+            kernels += 1;
+            let (code, scratch): (u64, u64) = (code.parse().unwrap(), scratch.parse().unwrap());
+            if code > MOST_CODE || scratch > 0 {
+                broken.push(format!(
+                    "{name} on {family}: {code} bytes of code, {scratch} of scratch"
+                ));
+            }
+        }
+        assert_eq!(kernels, for_hardware().len(), "{family}: {said}");
+    }
+    assert!(broken.is_empty(), "{broken:#?}");
+}
+
+/// The kernels that hardware may get.
+fn for_hardware() -> Vec<&'static Kernel> {
+    needs::kernels(&Layer::all(), Adapter::Gpu)
+}
+
+/// Says how large each kernel is on the card that the environment names.
+fn compile_for_a_card() {
+    // A driver that is told to act as a card needs no device; nothing is ever submitted.
+    unsafe {
+        let entry = Entry::load().unwrap();
+        let application = vk::ApplicationInfo::default().api_version(vk::API_VERSION_1_3);
+        let create = vk::InstanceCreateInfo::default().application_info(&application);
+        let instance = entry.create_instance(&create, None).unwrap();
+        let physical = instance.enumerate_physical_devices().unwrap()[0];
+        let device = device(&instance, physical);
+        let statistics = khr::pipeline_executable_properties::Device::new(&instance, &device);
+        for kernel in for_hardware() {
+            let pipeline = pipeline(&device, kernel);
+            let executable = vk::PipelineExecutableInfoKHR::default().pipeline(pipeline);
+            let found = statistics
+                .get_pipeline_executable_statistics(&executable)
+                .unwrap();
+            let value = |name: &CStr| {
+                let own = found.iter().find(|one| one.name_as_c_str() == Ok(name));
+                own.unwrap_or_else(|| panic!("the driver tells no {name:?}"))
+                    .value
+                    .u64
+            };
+            println!(
+                "compiled {} {} {}",
+                kernel.name,
+                value(c"Code size"),
+                value(c"Scratch size"),
+            );
+        }
+    }
+}
+
+/// Opens a device as wgpu does: with accesses that are checked for their bounds.
+unsafe fn device(instance: &Instance, physical: vk::PhysicalDevice) -> Device {
+    let queue = vk::DeviceQueueCreateInfo::default().queue_priorities(&[1.0]);
+    let extensions = [
+        khr::pipeline_executable_properties::NAME.as_ptr(),
+        ash::ext::robustness2::NAME.as_ptr(),
+    ];
+    let mut robust = vk::PhysicalDeviceRobustness2FeaturesEXT::default().robust_buffer_access2(true);
+    let mut statistics =
+        vk::PhysicalDevicePipelineExecutablePropertiesFeaturesKHR::default().pipeline_executable_info(true);
+    let features = vk::PhysicalDeviceFeatures::default().robust_buffer_access(true);
+    let queues = [queue];
+    let create = vk::DeviceCreateInfo::default()
+        .queue_create_infos(&queues)
+        .enabled_extension_names(&extensions)
+        .enabled_features(&features)
+        .push_next(&mut robust)
+        .push_next(&mut statistics);
+    unsafe { instance.create_device(physical, &create, None).unwrap() }
+}
+
+/// Compiles a kernel. Nothing is freed: the process ends soon.
+unsafe fn pipeline(device: &Device, kernel: &Kernel) -> vk::Pipeline {
+    let words = spirv(kernel);
+    let interface = kernel.interface();
+    let buffers = interface.inputs + interface.outputs;
+    let bindings: Vec<_> = (0..=buffers)
+        .map(|binding| {
+            let kind = match binding < buffers {
+                true => vk::DescriptorType::STORAGE_BUFFER,
+                false => vk::DescriptorType::UNIFORM_BUFFER,
+            };
+            vk::DescriptorSetLayoutBinding::default()
+                .binding(binding)
+                .descriptor_type(kind)
+                .descriptor_count(1)
+                .stage_flags(vk::ShaderStageFlags::COMPUTE)
+        })
+        .collect();
+    unsafe {
+        let create = vk::ShaderModuleCreateInfo::default().code(&words);
+        let module = device.create_shader_module(&create, None).unwrap();
+        let create = vk::DescriptorSetLayoutCreateInfo::default().bindings(&bindings);
+        let sets = [device.create_descriptor_set_layout(&create, None).unwrap()];
+        let create = vk::PipelineLayoutCreateInfo::default().set_layouts(&sets);
+        let layout = device.create_pipeline_layout(&create, None).unwrap();
+        let stage = vk::PipelineShaderStageCreateInfo::default()
+            .stage(vk::ShaderStageFlags::COMPUTE)
+            .module(module)
+            .name(c"main");
+        let create = vk::ComputePipelineCreateInfo::default()
+            .flags(vk::PipelineCreateFlags::CAPTURE_STATISTICS_KHR)
+            .stage(stage)
+            .layout(layout);
+        let made = device.create_compute_pipelines(vk::PipelineCache::null(), &[create], None);
+        made.map_err(|(_, error)| error).unwrap()[0]
+    }
+}
