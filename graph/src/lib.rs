@@ -55,4 +55,4 @@ pub use model::GraphModel;
 pub use pass::Statistic;
 pub use read::ReadOptions;
 pub use value::Floats;
-pub use weights::read_tensors;
+pub use weights::{first_values, read_tensors};
