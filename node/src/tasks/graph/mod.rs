@@ -8,13 +8,14 @@ pub mod samples;
 use annulus_core::Digest;
 use annulus_graph::{
     Graph, GraphError, GraphModel, HostTensor, Output, PassOptions, ReadOptions, Role, read_tensors,
+    with_values,
 };
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 
 use super::init;
-use crate::task::{Data, Layer, Scores, Task, TaskError, follow};
+use crate::task::{Data, Layer, Scores, Task, TaskError, Tensors, follow};
 use samples::{Batch, Samples};
 
 /// The files of an exported folder.
@@ -245,6 +246,13 @@ impl Task for ModelFile {
             ),
             ("linear", "y = x @ weight.T + bias, with weight [out, in]".into()),
         ]
+    }
+
+    fn onnx(data: &Data, tensors: &Tensors) -> Result<Option<Vec<u8>>, TaskError> {
+        let model = init::bytes(data, MODEL)?.ok_or_else(|| missing(data, MODEL))?;
+        let weights = init::bytes(data, WEIGHTS)?;
+        let file = with_values(&model, weights.as_deref(), |name| tensors.get(name))?;
+        Ok(Some(file))
     }
 
     fn pieces(&self, samples: usize) -> usize {
