@@ -17,9 +17,7 @@ use crate::ops;
 use crate::pass::{Node, Pass, Statistic};
 use crate::plan::{Plan, Plans};
 use crate::value::{Floats, Value};
-
-/// Parameters that one message names at most.
-const MOST_NAMED: usize = 20;
+use crate::weights::first_values;
 
 /// A parameter, or a buffer that training changes.
 #[derive(Clone, Debug)]
@@ -112,38 +110,18 @@ impl Graph {
         &self.parameters
     }
 
-    /// Takes the first values of all parameters from tensors by name, such as those of another run. A parameter without
-    /// axes may come with one, as modules have it. Tensors that are no parameters are left out.
+    /// Takes the first values of all parameters from tensors by name, such as those of another run.
     ///
     /// # Errors
     ///
-    /// If some are missing, or of another shape or type: all of them in one message.
+    /// As [`first_values`].
     pub fn start_from(&mut self, tensors: &[(String, HostTensor)]) -> Result<(), GraphError> {
-        let mut problems = Vec::new();
-        for parameter in &mut self.parameters {
-            let (name, shape) = (&parameter.name, parameter.initial.shape().to_vec());
-            match tensors.iter().find(|(own, _)| own == name) {
-                None => problems.push(format!("`{name}` is missing")),
-                Some((_, value)) if value.element() != Element::Float => {
-                    problems.push(format!("`{name}` is made of {}", value.element().name()));
-                }
-                Some((_, value)) if value.shape() == shape || (shape.is_empty() && value.shape() == [1]) => {
-                    parameter.initial = value.reshaped(shape);
-                }
-                Some((_, value)) => {
-                    problems.push(format!("`{name}` is {:?}, not {shape:?}", value.shape()));
-                }
-            }
+        let wanted = self.parameters.iter().map(|own| (&*own.name, own.shape()));
+        let values = first_values(wanted, tensors)?;
+        for (parameter, value) in self.parameters.iter_mut().zip(values) {
+            parameter.initial = value;
         }
-        let more = problems.len().saturating_sub(MOST_NAMED);
-        problems.truncate(MOST_NAMED);
-        if more > 0 {
-            problems.push(format!("and {more} more"));
-        }
-        match problems.is_empty() {
-            true => Ok(()),
-            false => Err(GraphError::model(problems.join("; "))),
-        }
+        Ok(())
     }
 
     /// The inputs.

@@ -45,6 +45,7 @@ mod protobuf;
 mod read;
 mod value;
 mod weights;
+mod write;
 
 pub use error::{GraphError, NodeName};
 pub use gradients::{NamedGradient, named_gradients};
@@ -55,4 +56,5 @@ pub use model::GraphModel;
 pub use pass::Statistic;
 pub use read::ReadOptions;
 pub use value::Floats;
-pub use weights::read_tensors;
+pub use weights::{first_values, read_tensors};
+pub use write::with_values;

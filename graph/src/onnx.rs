@@ -70,6 +70,8 @@ pub(crate) enum Attribute {
 pub(crate) struct Initializer {
     pub(crate) name: String,
     pub(crate) shape: Vec<usize>,
+    /// ONNX's number of the elements' type.
+    pub(crate) kind: i64,
     /// None if it stands in [`WEIGHTS_FILE`].
     pub(crate) value: Option<HostTensor>,
 }
@@ -176,7 +178,7 @@ fn pair(value: Value) -> Result<[String; 2], String> {
     Ok(pair)
 }
 
-fn node(value: Value, limits: &Limits) -> Result<Node, GraphError> {
+pub(crate) fn node(value: Value, limits: &Limits) -> Result<Node, GraphError> {
     let (mut node, attributes) = node_fields(value, limits).map_err(GraphError::file)?;
     for value in attributes {
         let read = attribute(value, limits).map_err(|problem| GraphError::Node {
@@ -260,7 +262,7 @@ fn attribute(value: Value, limits: &Limits) -> Result<(String, Attribute), Strin
     Ok((name.to_owned(), attribute))
 }
 
-fn value_info(value: Value, limits: &Limits) -> Result<ValueInfo, String> {
+pub(crate) fn value_info(value: Value, limits: &Limits) -> Result<ValueInfo, String> {
     let mut info = ValueInfo::default();
     for field in Fields::of(value.bytes()?) {
         match field? {
@@ -316,7 +318,7 @@ fn length(value: Value) -> Result<Option<usize>, String> {
     Ok(None)
 }
 
-fn initializer(value: Value, limits: &Limits) -> Result<Initializer, String> {
+pub(crate) fn initializer(value: Value, limits: &Limits) -> Result<Initializer, String> {
     let (mut name, mut axes, mut kind, mut external) = ("", Vec::new(), 0, false);
     let (mut raw, mut floats, mut integers, mut doubles) = (None, Vec::new(), Vec::new(), Vec::new());
     let mut location = None;
@@ -368,7 +370,12 @@ fn initializer(value: Value, limits: &Limits) -> Result<Initializer, String> {
         }
     };
     let name = name.to_owned();
-    Ok(Initializer { name, shape, value })
+    Ok(Initializer {
+        name,
+        shape,
+        kind,
+        value,
+    })
 }
 
 /// Numbers of ONNX's type with this number, as they lie in memory.
@@ -387,6 +394,27 @@ fn from_bytes(kind: i64, raw: &[u8]) -> Result<Numbers, String> {
             return Err(format!(
                 "its elements are of ONNX's type {kind}, which Annulus does not read"
             ));
+        }
+    })
+}
+
+/// Numbers as they lie in memory in ONNX's type with this number.
+pub(crate) fn to_bytes(kind: i64, numbers: &Numbers) -> Result<Vec<u8>, String> {
+    fn bytes<T: Copy, const N: usize>(values: &[T], write: impl Fn(T) -> [u8; N]) -> Vec<u8> {
+        values.iter().flat_map(|value| write(*value)).collect()
+    }
+    Ok(match (kind, numbers) {
+        (1, Numbers::Floats(values)) => bytes(values, f32::to_le_bytes),
+        (10, Numbers::Floats(values)) => bytes(values, |x| f16::from_f32(x).to_le_bytes()),
+        (11, Numbers::Floats(values)) => bytes(values, |x| f64::from(x).to_le_bytes()),
+        (16, Numbers::Floats(values)) => bytes(values, |x| bf16::from_f32(x).to_le_bytes()),
+        (2 | 3, Numbers::Integers(values)) => bytes(values, |x| [x as u8]),
+        (6, Numbers::Integers(values)) => bytes(values, |x| (x as i32).to_le_bytes()),
+        (7, Numbers::Integers(values)) => bytes(values, i64::to_le_bytes),
+        (9, Numbers::Booleans(values)) => bytes(values, |x| [x.into()]),
+        _ => {
+            let element = numbers.element().name();
+            return Err(format!("{element} cannot be written as ONNX's type {kind}"));
         }
     })
 }

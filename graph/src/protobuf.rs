@@ -1,5 +1,5 @@
-//! The wire format of protobuf: numbered fields, one after the other. It copies nothing and allocates nothing but the
-//! lists of numbers that the caller asks for, which are never longer than the bytes they come from.
+//! The wire format of protobuf: numbered fields, one after the other. Reading copies nothing and allocates nothing but
+//! the lists of numbers that the caller asks for, which are never longer than the bytes they come from.
 
 /// The fields of a message in their order. After an error it ends.
 pub(crate) struct Fields<'a> {
@@ -19,6 +19,16 @@ impl<'a> Fields<'a> {
     /// The fields of a message.
     pub(crate) fn of(message: &'a [u8]) -> Self {
         Self { rest: message }
+    }
+
+    /// The fields, each with all of its bytes.
+    pub(crate) fn with_bytes(mut self) -> impl Iterator<Item = Result<(u64, Value<'a>, &'a [u8]), String>> {
+        std::iter::from_fn(move || {
+            let before = self.rest;
+            let field = self.next()?;
+            let bytes = &before[..before.len() - self.rest.len()];
+            Some(field.map(|(number, value)| (number, value, bytes)))
+        })
     }
 
     fn varint(&mut self) -> Result<u64, String> {
@@ -145,6 +155,33 @@ impl<'a> Value<'a> {
             _ => return Err(WRONG_TYPE.into()),
         }
         Ok(())
+    }
+}
+
+/// A message in the making.
+#[derive(Debug, Default)]
+pub(crate) struct Message(pub(crate) Vec<u8>);
+
+impl Message {
+    fn varint(&mut self, mut value: u64) {
+        while value > 0x7f {
+            self.0.push(value as u8 | 0x80);
+            value >>= 7;
+        }
+        self.0.push(value as u8);
+    }
+
+    /// Appends an integer field.
+    pub(crate) fn integer(&mut self, field: u64, value: u64) {
+        self.varint(field << 3);
+        self.varint(value);
+    }
+
+    /// Appends a field of bytes, text or another message.
+    pub(crate) fn bytes(&mut self, field: u64, value: &[u8]) {
+        self.varint(field << 3 | 2);
+        self.varint(value.len() as u64);
+        self.0.extend_from_slice(value);
     }
 }
 

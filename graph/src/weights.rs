@@ -4,9 +4,12 @@ use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 
 use crate::error::GraphError;
-use crate::host::{HostTensor, Numbers};
+use crate::host::{Element, HostTensor, Numbers};
 use crate::protobuf::words;
 use burn::tensor::{bf16, f16};
+
+/// Parameters that one message names at most.
+const MOST_NAMED: usize = 20;
 
 /// The tensors of a safetensors file, sorted by name. Floats become `f32`, integers `i64`.
 ///
@@ -22,6 +25,42 @@ pub fn read_tensors(file: &[u8]) -> Result<Vec<(String, HostTensor)>, GraphError
     }
     read.sort_by(|a, b| a.0.cmp(&b.0));
     Ok(read)
+}
+
+/// Values for parameters of these names and shapes, from tensors by name. A parameter without axes may come with one, as
+/// modules have it. Tensors that are no parameters are left out.
+///
+/// # Errors
+///
+/// If some are missing, or of another shape or type: all of them in one message.
+pub fn first_values<'a>(
+    wanted: impl IntoIterator<Item = (&'a str, &'a [usize])>,
+    tensors: &[(String, HostTensor)],
+) -> Result<Vec<HostTensor>, GraphError> {
+    let (mut values, mut problems) = (Vec::new(), Vec::new());
+    for (name, shape) in wanted {
+        match tensors.iter().find(|(own, _)| own == name) {
+            None => problems.push(format!("`{name}` is missing")),
+            Some((_, value)) if value.element() != Element::Float => {
+                problems.push(format!("`{name}` is made of {}", value.element().name()));
+            }
+            Some((_, value)) if value.shape() == shape || (shape.is_empty() && value.shape() == [1]) => {
+                values.push(value.reshaped(shape.to_vec()));
+            }
+            Some((_, value)) => {
+                problems.push(format!("`{name}` is {:?}, not {shape:?}", value.shape()));
+            }
+        }
+    }
+    let more = problems.len().saturating_sub(MOST_NAMED);
+    problems.truncate(MOST_NAMED);
+    if more > 0 {
+        problems.push(format!("and {more} more"));
+    }
+    match problems.is_empty() {
+        true => Ok(values),
+        false => Err(GraphError::model(problems.join("; "))),
+    }
 }
 
 fn tensor(view: &TensorView) -> Result<HostTensor, String> {

@@ -43,6 +43,9 @@ pub struct TaskFactory {
     pub load_inner: fn(&str, &Layout) -> Result<LoadedTask, TaskError>,
     /// Makes a predictor from a model file; none if the task predicts nothing.
     pub predictor: MakePredictor,
+    /// Writes a trained model into the ONNX file that it came as; none if it came as no such file.
+    #[cfg(not(target_family = "wasm"))]
+    pub onnx: fn(&Data, &Tensors) -> Result<Option<Vec<u8>>, TaskError>,
 }
 
 /// Makes a predictor of a model file's metadata and tensors.
@@ -193,6 +196,8 @@ impl TaskFactory {
             load: |config, data| load::<T>(config, data.cloned(), |config| T::new(config, data)),
             load_inner: |config, layout| load::<T>(config, None, |config| T::without_data(config, layout)),
             predictor: T::predictor,
+            #[cfg(not(target_family = "wasm"))]
+            onnx: T::onnx,
         }
     }
 }
@@ -239,6 +244,7 @@ impl TaskFactory {
             load: |_, _| Err("not loaded here".into()),
             load_inner: |_, _| Err("not loaded here".into()),
             predictor: |_, _| Ok(None),
+            onnx: |_, _| Ok(None),
         }
     }
 }

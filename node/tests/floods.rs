@@ -24,21 +24,9 @@ const FRAMES: usize = 100;
 
 /// Two members, and what a guest needs to reach the first.
 fn two(folder: &Folder) -> (Node, Node, PeerId, Ticket) {
-    let args = [
-        "train",
-        "--device",
-        "cpu",
-        "rounds=1000000",
-        "train=500",
-        "test=100",
-    ];
-    let mut first = Node::start("first", folder.join("first"), &args);
+    let mut first = Node::start("first", folder.join("first"), &SMALL);
     let text = first.ticket();
-    let mut second = Node::start(
-        "second",
-        folder.join("second"),
-        &["join", &text, "--device", "cpu"],
-    );
+    let mut second = join(folder, "second", &text);
     second.members(2);
     let peer = PeerId(Digest::from_hex(&first.peer()).expect("a name").0);
     (first, second, peer, text.parse().expect("a ticket"))

@@ -2,75 +2,76 @@
 //! its own.
 
 mod common;
+mod exported;
 
 use common::*;
-use safetensors::tensor::{SafeTensors, TensorView};
+use exported::{exported, fixture};
+use safetensors::SafeTensors;
+use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// A file of the models that PyTorch's package has exported.
-fn fixture(name: &str) -> Vec<u8> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../graph/tests/fixtures");
-    std::fs::read(folder.join(name)).expect("a fixture")
+/// A peer that has an exported folder trains it for some rounds with one that has no file. Both have left then, with equal
+/// digests and a record that passes the audit and the replay. Returns the exported folder and the peer without a file.
+fn trained_by_two(folder: &Folder, model: &str, settings: &[&str], rounds: u64) -> (PathBuf, Node) {
+    let data = exported(&folder.0, model, 20);
+    let [first, second] = ["first", "second"].map(|name| {
+        let home = folder.0.join(format!("{name}-home"));
+        std::fs::create_dir_all(&home).expect("a folder");
+        home
+    });
+    let path = data.display().to_string();
+    let args = ["train", "--device", "cpu", "--task", "graph", "--data", &path];
+    let args = [&args[..], &["rounds=1000000", "lr=1e-2"], settings].concat();
+    let mut founder = Node::start_in("founder", folder.join("founder"), &first, &args);
+    let ticket = founder.ticket();
+    let args = ["join", &ticket, "--device", "cpu"];
+    let mut joined = Node::start_in("joined", folder.join("joined"), &second, &args);
+    joined.members(2);
+    joined.rounds(rounds);
+    assert!(joined.leave(), "{}", joined.errors());
+    assert!(founder.leave(), "{}", founder.errors());
+    assert!(assert_equal(&[&founder, &joined]) >= 10);
+    assert_audited(&founder);
+    let (good, text) = replay(&joined);
+    assert!(good, "{text}");
+    (data, joined)
 }
 
-/// An exported folder: a model, and its few samples many times over.
-fn exported(folder: &Path, name: &str, times: usize) -> PathBuf {
-    let path = folder.join("exported");
-    std::fs::create_dir_all(&path).expect("a folder");
-    std::fs::write(path.join("model.onnx"), fixture(&format!("{name}.annulus.onnx"))).expect("writable");
-    let reference = fixture(&format!("{name}.safetensors"));
-    let tensors = SafeTensors::deserialize(&reference).expect("safetensors");
-    let inputs = tensors.iter().filter_map(|(name, view)| {
-        let mut shape = view.shape().to_vec();
-        shape[0] *= times;
-        Some((
-            name.strip_prefix("input.")?,
-            view.dtype(),
-            shape,
-            view.data().repeat(times),
-        ))
-    });
-    let inputs: Vec<_> = inputs.collect();
-    let views = inputs.iter().map(|(name, dtype, shape, bytes)| {
-        (
-            *name,
-            TensorView::new(*dtype, shape.clone(), bytes).expect("a tensor"),
-        )
-    });
-    let samples = safetensors::serialize(views, None).expect("safetensors");
-    std::fs::write(path.join("samples.safetensors"), samples).expect("writable");
-    path
+/// The scores of a peer's model.
+fn scores(node: &Node) -> Value {
+    let eval = run(&["eval", &node.dir, "--device", "cpu", "--json"]);
+    assert!(eval.status.success(), "{eval:?}");
+    serde_json::from_slice(&eval.stdout).expect("JSON")
+}
+
+/// The gradient of an exported folder's first samples, and their loss: a safetensors file.
+fn gradient(folder: &Folder, data: &Path, samples: &str) -> Vec<u8> {
+    let (data, out) = (data.display().to_string(), folder.join("gradient.safetensors"));
+    let args = ["gradient", &data, "--samples", samples, "--out", &out];
+    let done = run(&[&args[..], &["--device", "cpu"]].concat());
+    assert!(done.status.success(), "{done:?}");
+    std::fs::read(&out).expect("a gradient")
+}
+
+/// The loss in such a file.
+fn loss_in(gradient: &[u8]) -> f32 {
+    let tensors = SafeTensors::deserialize(gradient).expect("safetensors");
+    let loss = tensors.tensor("loss").expect("the loss").data().to_vec();
+    f32::from_le_bytes(loss.try_into().expect("one float"))
+}
+
+/// Writes a peer's model into a file.
+fn export(node: &Node, file: &Path) {
+    let export = run(&["export", &node.dir, &file.display().to_string()]);
+    assert!(export.status.success(), "{export:?}");
 }
 
 #[test]
 fn a_peer_without_files_trains_a_model_from_a_file() {
     let _alone = alone();
     let folder = Folder::new("graph");
-    let data = exported(&folder.0, "mlp", 20).display().to_string();
-    let [first, second] = ["first", "second"].map(|name| {
-        let home = folder.0.join(format!("{name}-home"));
-        std::fs::create_dir_all(&home).expect("a folder");
-        home
-    });
-    let args = ["train", "--device", "cpu", "--task", "graph", "--data", &data];
-    let settings = ["batch=16", "rounds=1000000", "lr=1e-2"];
-    let args = [&args[..], &settings].concat();
-    let mut founder = Node::start_in("founder", folder.join("founder"), &first, &args);
-    let ticket = founder.ticket();
-    founder.rounds(3);
-    let args = ["join", &ticket, "--device", "cpu"];
-    let mut joined = Node::start_in("joined", folder.join("joined"), &second, &args);
-    joined.members(2);
-    joined.rounds(10);
-    assert!(joined.leave(), "{}", joined.errors());
-    assert!(founder.leave(), "{}", founder.errors());
-    assert!(assert_equal(&[&founder, &joined]) >= 10);
-    assert_audited(&founder);
-    let replay = run(&["replay", &joined.dir]);
-    assert!(replay.status.success(), "{replay:?}");
-    let eval = run(&["eval", &joined.dir, "--device", "cpu", "--json"]);
-    assert!(eval.status.success(), "{eval:?}");
-    let scores: serde_json::Value = serde_json::from_slice(&eval.stdout).expect("JSON");
+    let (data, joined) = trained_by_two(&folder, "mlp", &["batch=16"], 10);
+    let scores = scores(&joined);
     // The file has no output of logits, from which accuracy follows.
     assert!(
         scores["loss"].is_number() && scores["metrics"]["accuracy"].is_null(),
@@ -78,54 +79,29 @@ fn a_peer_without_files_trains_a_model_from_a_file() {
     );
 
     // The export has PyTorch's names and shapes, and goes back beside the model.
-    let weights = PathBuf::from(&data).join("weights.safetensors");
-    let export = run(&["export", &joined.dir, &weights.display().to_string()]);
-    assert!(export.status.success(), "{export:?}");
+    let weights = data.join("weights.safetensors");
+    export(&joined, &weights);
     let file = std::fs::read(&weights).expect("an export");
-    let trained = SafeTensors::deserialize(&file).expect("safetensors");
+    let tensors = SafeTensors::deserialize(&file).expect("safetensors");
     let reference = fixture("mlp.safetensors");
     let reference = SafeTensors::deserialize(&reference).expect("safetensors");
     let params = reference
         .iter()
         .filter_map(|(name, view)| Some((name.strip_prefix("param.")?.to_owned(), view.shape().to_vec())));
     let params: Vec<(String, Vec<usize>)> = params.collect();
-    assert_eq!(trained.len(), params.len());
+    assert_eq!(tensors.len(), params.len());
     for (name, shape) in params {
         assert_eq!(
-            trained.tensor(&name).expect("a parameter").shape(),
+            tensors.tensor(&name).expect("a parameter").shape(),
             shape,
             "{name}"
         );
     }
 
-    // A gradient of the trained model is smaller than one of the fresh model.
-    let loss = |weights: bool| {
-        if !weights {
-            std::fs::remove_file(PathBuf::from(&data).join("weights.safetensors")).expect("there");
-        }
-        let out = folder.join("gradient.safetensors");
-        let done = run(&[
-            "gradient",
-            &data,
-            "--samples",
-            "8",
-            "--out",
-            &out,
-            "--device",
-            "cpu",
-        ]);
-        assert!(done.status.success(), "{done:?}");
-        let file = std::fs::read(&out).expect("a gradient");
-        let tensors = SafeTensors::deserialize(&file).expect("safetensors");
-        let loss = tensors.tensor("loss").expect("the loss").data().to_vec();
-        let expected = reference
-            .iter()
-            .filter(|(name, _)| name.starts_with("grad."))
-            .count();
-        assert!(tensors.len() > expected, "{:?}", tensors.names());
-        f32::from_le_bytes(loss.try_into().expect("one float"))
-    };
-    let (trained, fresh) = (loss(true), loss(false));
+    // The trained model's loss is smaller than that of the fresh model.
+    let trained = loss_in(&gradient(&folder, &data, "8"));
+    std::fs::remove_file(&weights).expect("there");
+    let fresh = loss_in(&gradient(&folder, &data, "8"));
     assert!(trained < fresh, "{trained}, before training {fresh}");
 }
 
@@ -133,32 +109,11 @@ fn a_peer_without_files_trains_a_model_from_a_file() {
 fn members_share_the_running_statistics_of_batch_norm() {
     let _alone = alone();
     let folder = Folder::new("batch-norm");
-    let data = exported(&folder.0, "tabular", 20).display().to_string();
-    let homes = ["first", "second"].map(|name| {
-        let home = folder.0.join(format!("{name}-home"));
-        std::fs::create_dir_all(&home).expect("a folder");
-        home
-    });
-    let args = ["train", "--device", "cpu", "--task", "graph", "--data", &data];
-    let settings = ["batch=24", "rounds=1000000", "lr=1e-2", "held_out=0.5"];
-    let args = [&args[..], &settings].concat();
-    let mut founder = Node::start_in("founder", folder.join("founder"), &homes[0], &args);
-    let ticket = founder.ticket();
-    let args = ["join", &ticket, "--device", "cpu"];
-    let mut joined = Node::start_in("joined", folder.join("joined"), &homes[1], &args);
-    joined.members(2);
-    joined.rounds(100);
-    assert!(joined.leave(), "{}", joined.errors());
-    assert!(founder.leave(), "{}", founder.errors());
-    assert!(assert_equal(&[&founder, &joined]) >= 10);
-    assert_audited(&founder);
-    let replay = run(&["replay", &joined.dir]);
-    assert!(replay.status.success(), "{replay:?}");
+    let (data, joined) = trained_by_two(&folder, "tabular", &["batch=24", "held_out=0.5"], 100);
 
     // The export has the buffers under PyTorch's names, and they have moved.
-    let weights = PathBuf::from(&data).join("weights.safetensors");
-    let export = run(&["export", &joined.dir, &weights.display().to_string()]);
-    assert!(export.status.success(), "{export:?}");
+    let weights = data.join("weights.safetensors");
+    export(&joined, &weights);
     let file = std::fs::read(&weights).expect("an export");
     let trained = SafeTensors::deserialize(&file).expect("safetensors");
     let reference = fixture("tabular.safetensors");
@@ -174,53 +129,35 @@ fn members_share_the_running_statistics_of_batch_norm() {
 
     // They load back beside the model: outside of training the loss is that of the run's own evaluation, whose samples are
     // these six again and again.
-    let eval = run(&["eval", &joined.dir, "--device", "cpu", "--json"]);
-    assert!(eval.status.success(), "{eval:?}");
-    let scores: serde_json::Value = serde_json::from_slice(&eval.stdout).expect("JSON");
-    let expected = scores["loss"].as_f64().expect("a number");
-    let out = folder.join("gradient.safetensors");
-    let args = [
-        "gradient",
-        &data,
-        "--samples",
-        "6",
-        "--out",
-        &out,
-        "--device",
-        "cpu",
-    ];
-    let done = run(&args);
+    let expected = scores(&joined)["loss"].as_f64().expect("a number");
+    let assert_evaluated = |what: &str| {
+        let loss = f64::from(loss_in(&gradient(&folder, &data, "6")));
+        let off = (loss - expected).abs() / expected.abs();
+        assert!(off < 1e-4, "{what}: {loss}, not {expected}");
+    };
+    assert_evaluated("weights beside the model");
+
+    // The model's own file takes them up, so that it needs no other.
+    std::fs::remove_file(&weights).expect("there");
+    let model = data.join("model.onnx");
+    export(&joined, &model);
+    assert_evaluated("weights in the model");
+    let digits = folder.join("digits");
+    let args = ["train", "--device", "cpu", "rounds=3", "train=500", "test=100"];
+    let done = run(&[&args[..], &["--listen", "127.0.0.1:0", "--out", &digits]].concat());
     assert!(done.status.success(), "{done:?}");
-    let file = std::fs::read(&out).expect("a gradient");
-    let tensors = SafeTensors::deserialize(&file).expect("safetensors");
-    let loss = tensors.tensor("loss").expect("the loss").data().to_vec();
-    let loss = f64::from(f32::from_le_bytes(loss.try_into().expect("one float")));
-    assert!(
-        (loss - expected).abs() < 1e-4 * expected.abs(),
-        "{loss}, not {expected}"
-    );
+    let refused = refusal(&["export", &digits, &folder.join("digits.onnx")]);
+    assert!(refused.contains("came as no ONNX file"), "{refused}");
 }
 
 #[test]
 fn the_gradient_of_a_file_is_pytorchs() {
     let folder = Folder::new("gradient");
-    let data = exported(&folder.0, "cnn", 1).display().to_string();
+    let data = exported(&folder.0, "cnn", 1);
     let reference = fixture("cnn.safetensors");
     let reference = SafeTensors::deserialize(&reference).expect("safetensors");
-    let out = folder.join("gradient.safetensors");
     let samples = reference.tensor("input.x").expect("x").shape()[0].to_string();
-    let done = run(&[
-        "gradient",
-        &data,
-        "--samples",
-        &samples,
-        "--out",
-        &out,
-        "--device",
-        "cpu",
-    ]);
-    assert!(done.status.success(), "{done:?}");
-    let file = std::fs::read(&out).expect("a gradient");
+    let file = gradient(&folder, &data, &samples);
     let tensors = SafeTensors::deserialize(&file).expect("safetensors");
     let floats = |bytes: &[u8]| {
         bytes
@@ -243,7 +180,7 @@ fn the_gradient_of_a_file_is_pytorchs() {
         }
     }
     assert!((off / whole).sqrt() < 2e-6, "off by {:e}", (off / whole).sqrt());
-    let empty = folder.join("empty");
+    let (empty, out) = (folder.join("empty"), folder.join("none.safetensors"));
     std::fs::create_dir_all(&empty).expect("a folder");
     let refused = run(&["gradient", &empty, "--out", &out]);
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();

@@ -22,16 +22,7 @@ fn a_ticket_that_does_not_fit() {
     let folder = Folder::new("ticket");
     let port = std::net::UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
     let port = port.expect("a free port").to_string();
-    let args = [
-        "train",
-        "--device",
-        "cpu",
-        "rounds=1000000",
-        "train=500",
-        "test=100",
-        "--listen",
-        &port,
-    ];
+    let args = [&SMALL[..], &["--listen", &port]].concat();
     let mut first = Node::start("first", folder.join("first"), &args);
     let ticket = first.ticket();
     // Mistyped.
@@ -62,17 +53,7 @@ fn a_folder_that_is_not_free() {
     let _alone = alone();
     let folder = Folder::new("folder");
     let dir = |name: &str| folder.join(name);
-    let args = |seed| {
-        [
-            "train",
-            "--device",
-            "cpu",
-            "rounds=1000000",
-            "train=500",
-            "test=100",
-            seed,
-        ]
-    };
+    let args = |seed| [&SMALL[..], &[seed]].concat();
     let mut first = Node::start("first", dir("first"), &args("seed=1"));
     let mut other = Node::start("other", dir("other"), &args("seed=2"));
     let (ticket, other_ticket) = (first.ticket(), other.ticket());
@@ -139,16 +120,8 @@ fn a_page_whose_port_is_taken_is_missed_and_not_needed() {
     let folder = Folder::new("page-port");
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = taken.local_addr().expect("bound").to_string();
-    let args = [
-        "train",
-        "--device",
-        "cpu",
-        "rounds=1000000",
-        "train=500",
-        "test=100",
-        "--listen",
-    ];
-    let mut node = Node::start("first", folder.join("first"), &[&args[..], &[&address]].concat());
+    let args = [&SMALL[..], &["--listen", &address]].concat();
+    let mut node = Node::start("first", folder.join("first"), &args);
     assert!(node.ready().event["url"].is_null());
     let warning = node.wait("a warning", |s| s.is("warning"));
     assert_tells(

@@ -3,8 +3,7 @@
 //! usage: `annulus-pack WASM FOLDER PAGE...`; files of a later PAGE replace those of the same name. `cargo xtask browser`
 //! calls it. It is not a member of the workspace, so that its dependencies do not change how the product is compiled.
 
-use flate2::{Compression, write::GzEncoder};
-use std::io::{self, Write};
+use libdeflater::{CompressionLvl, Compressor};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -56,7 +55,7 @@ fn assemble(wasm: &Path, pages: &[PathBuf], folder: &Path) -> Result<(), String>
     files.sort();
     for file in files.iter().filter(|file| file.is_file()) {
         let bytes = std::fs::read(file).map_err(|error| fail("the page's folder", &error))?;
-        let packed = gzip(&bytes).map_err(|error| fail("gzip", &error))?;
+        let packed = gzip(&bytes);
         let name = file.file_name().unwrap_or_default().to_string_lossy();
         println!("{:>10} {:>10} gzipped  {name}", bytes.len(), packed.len());
         total = (total.0 + bytes.len(), total.1 + packed.len());
@@ -69,8 +68,10 @@ fn assemble(wasm: &Path, pages: &[PathBuf], folder: &Path) -> Result<(), String>
     Ok(())
 }
 
-fn gzip(bytes: &[u8]) -> io::Result<Vec<u8>> {
-    let mut packer = GzEncoder::new(Vec::new(), Compression::best());
-    packer.write_all(bytes)?;
-    packer.finish()
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut packer = Compressor::new(CompressionLvl::best());
+    let mut packed = vec![0; packer.gzip_compress_bound(bytes.len())];
+    let length = packer.gzip_compress(bytes, &mut packed).expect("there is room for it");
+    packed.truncate(length);
+    packed
 }

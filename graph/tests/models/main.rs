@@ -10,3 +10,4 @@ mod hostile;
 mod lanes;
 mod modes;
 mod pace;
+mod write;

@@ -1,11 +1,13 @@
-//! A trained model as one safetensors file with its parameters, for any other tool.
+//! A trained model as one safetensors file with its parameters, for any other tool, or as the ONNX file that it came as.
 //!
 //! It must not know what the model is: names and shapes come from the manifest, and what else a reader needs from the task.
 
 use crate::offline::parts_on_disk::PartsOnDisk;
-use crate::participant::run_data::{About, about};
+use crate::participant::error::Error;
+use crate::participant::run_data::{About, about, find, load_of_run};
 use crate::store::run_dir::{CheckpointError, LoadedRun, RunDir, Which};
 use crate::store::state_file::{Label, params_header, write_vector};
+use crate::task::Tensors;
 use crate::task_factory::TaskFactory;
 use annulus_core::Manifest;
 use annulus_core::id::{Digest, Round};
@@ -62,6 +64,38 @@ pub fn export(
     unread.map_or(written, Err)?;
     let warnings = on_disk.warnings.iter().cloned().chain(lacks).collect();
     Ok(exported(&on_disk.manifest, &on_disk.label, warnings))
+}
+
+/// Writes the model of a run's checkpoint into the ONNX file that it came as, and the result to `file`. `data`:
+/// the run's, which has that file, if it is not found here.
+///
+/// # Errors
+///
+/// If the task's models come as no ONNX file, or the run's data is not found.
+pub fn export_onnx(
+    (dir, which): (&Path, Which),
+    data: Option<&Path>,
+    factories: &[TaskFactory],
+    file: &Path,
+) -> Result<Exported, Error> {
+    let run = RunDir::open(dir)?;
+    let factory = find(factories, &run.manifest().task)?;
+    let none = || Error::NoOnnx(factory.name.to_owned());
+    if run.manifest().split.is_some() {
+        return Err(none());
+    }
+    let loaded = run.load_which(which)?;
+    let files = load_of_run(&loaded.manifest, data, factories)?
+        .files
+        .ok_or_else(none)?;
+    let tensors = Tensors::of(&loaded.manifest.layout, &loaded.state.params);
+    let model = (factory.onnx)(&files, &tensors)?.ok_or_else(none)?;
+    write_atomic(file, |out| out.write_all(&model)).map_err(CheckpointError::from)?;
+    let label = Label {
+        head: loaded.head,
+        digest: loaded.digest,
+    };
+    Ok(exported(&loaded.manifest, &label, loaded.warnings))
 }
 
 /// Writes the model of a run's folder as `model.safetensors` into that folder, and its card as `MODEL.md`, if its task

@@ -304,6 +304,11 @@ pub enum Error {
     /// The task has no held-out data.
     #[error("the task {0} holds no data out, so there is nothing to evaluate on")]
     NothingHeldOut(String),
+    /// The task's models come as no ONNX file.
+    #[error(
+        "this run's task is {0}, whose model came as no ONNX file: write a file that ends in .safetensors"
+    )]
+    NoOnnx(String),
     /// The task has no generator.
     #[error("this run's task is {0}, which writes nothing. A task that does, as gpt, has a generator")]
     WritesNothing(String),

@@ -10,7 +10,7 @@ use annulus_core::{DataSource, Digest, Manifest};
 use std::path::Path;
 
 /// Loads a run's data from the user's path, or from other places on this machine.
-pub(super) fn load_of_run(
+pub(crate) fn load_of_run(
     manifest: &Manifest,
     data: Option<&Path>,
     factories: &[TaskFactory],

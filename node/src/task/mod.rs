@@ -176,6 +176,16 @@ pub trait Task: Send + Sync + Sized + 'static {
         Ok(None)
     }
 
+    /// The ONNX file that the model came as, with these tensors in place of its own; none if it came as no such file.
+    ///
+    /// # Errors
+    ///
+    /// If the data lacks the file, or the tensors are not the model's.
+    fn onnx(data: &Data, tensors: &Tensors) -> Result<Option<Vec<u8>>, TaskError> {
+        let _ = (data, tensors);
+        Ok(None)
+    }
+
     /// Into how many pieces a batch of this size is divided for a processor's cores. It must depend on nothing else:
     /// sums are rounded piece by piece, and every machine must get the same bits. It must be 1 if the loss draws random
     /// numbers.

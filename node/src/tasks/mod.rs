@@ -3,4 +3,5 @@
 pub mod digits;
 pub mod gpt;
 pub mod graph;
+mod init;
 pub mod table;

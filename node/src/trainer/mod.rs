@@ -31,7 +31,7 @@ use burn::tensor::Device;
 use self::backward::backward;
 use self::fitting::Fitting;
 use self::on_device::{View, gradients_and_loss, places, read_total};
-use self::parameters::{drawing, initial_model, with_parameters};
+use self::parameters::{drawing, initial_model};
 use self::prefetch::{Batches, Prefetcher, intact};
 use self::read::read_scores;
 use self::stepping::rule_of;
@@ -46,6 +46,7 @@ use annulus_shaders::split::{self, SplitLayout, SplitVector};
 pub use self::layout::layout_of;
 #[cfg(test)]
 pub(crate) use self::parameters::model_of;
+pub(crate) use self::parameters::with_parameters;
 pub use self::share::{Contributor, Share, local_steps};
 #[cfg(not(target_family = "wasm"))]
 pub use self::slowed::Slowed;

@@ -70,7 +70,7 @@ pub(crate) fn model_of<T: Task>(task: &T, params: &[f32], device: &Device) -> T:
 /// # Panics
 ///
 /// If there are fewer values.
-pub(super) fn with_parameters<M: Module>(model: M, values: &[f32], device: &Device) -> M {
+pub(crate) fn with_parameters<M: Module>(model: M, values: &[f32], device: &Device) -> M {
     model.map(&mut Load { rest: values, device })
 }
 

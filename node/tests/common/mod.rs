@@ -340,6 +340,16 @@ pub const LONG_DIRECT: [&str; 9] = [
     "topology=direct",
 ];
 
+/// A small run's command: digits on the processor, without an end.
+pub const SMALL: [&str; 6] = [
+    "train",
+    "--device",
+    "cpu",
+    "rounds=1000000",
+    "train=500",
+    "test=100",
+];
+
 /// A peer that joins, on the processor.
 pub fn join(folder: &Folder, name: &'static str, ticket: &str) -> Node {
     Node::start(name, folder.join(name), &["join", ticket, "--device", "cpu"])

@@ -33,6 +33,8 @@ pub struct GptConfig {
     pub recompute: bool,
     /// Most windows of the held-out text for an evaluation, spread evenly.
     pub eval_windows: usize,
+    /// The file of the data folder whose weights the run starts from; empty: random ones.
+    pub init: String,
 }
 
 impl Default for GptConfig {
@@ -50,6 +52,7 @@ impl Default for GptConfig {
             recompute: false,
             // All of a megabyte of text at the default context.
             eval_windows: 2000,
+            init: String::new(),
         }
     }
 }

@@ -13,12 +13,16 @@ pub mod presets;
 pub mod text;
 pub mod windows;
 
+use annulus_graph::{GraphError, Numbers, first_values};
+use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Device, Tensor, TensorData};
 
+use super::init;
 use crate::task::{
-    Answers, Data, Emit, Generate, Generating, HeldOut, Layer, Layout, Prompt, Scores, Stages, Task,
-    TaskError, WriteInSteps,
+    Answers, Data, DataFile, Emit, Generate, Generating, HeldOut, Layer, Layout, Prompt, Scores, Stages,
+    Task, TaskError, WriteInSteps,
 };
+use crate::trainer::with_parameters;
 use generate::{Choice, Whole, Writer};
 use model::Transformer;
 use presets::Shape;
@@ -33,12 +37,17 @@ const EVALUATION_TOKENS: usize = 2048;
 /// Tokens per processor core at once: with fewer the matrices are too small to be fast, with more some cores are idle.
 const PIECE_TOKENS: usize = 192;
 
+/// The text's name in a folder.
+const TEXT: &str = "input.txt";
+
 /// The text, and the settings of the model.
 #[derive(Debug)]
 pub struct Gpt {
     config: GptConfig,
     shape: Shape,
     windows: Windows,
+    /// The parameters to start from, in the model's order, if the settings name some.
+    start: Option<Vec<f32>>,
     /// Whether the text is the run's, and its vocabulary too.
     knows_text: bool,
 }
@@ -99,26 +108,44 @@ impl Task for Gpt {
             "eval_windows=N",
             "stretches of held-out text that an evaluation looks at, at most",
         ),
+        init::HELP,
     ];
 
     fn new(config: GptConfig, data: Option<&Data>) -> Result<Self, TaskError> {
         // Before the data is read, which may take long.
         config.shape(1)?;
         let text = match data {
-            Some(data) => Text::read_from(&data.single()?, config.vocabulary)?,
+            Some(data) => Text::read_from(&text_file(data)?, config.vocabulary)?,
             None => Text::shipped(config.vocabulary),
         };
         let shape = config.shape(text.vocabulary().size())?;
-        let windows = Windows::new(text, shape.context)?;
+        let mut windows = Windows::new(text, shape.context)?;
+        let start = match data {
+            Some(data) => init::weights(&config.init, data)?,
+            None if config.init.is_empty() => None,
+            None => return Err(format!("init={} is in no folder; {WITH_FOLDER}", config.init).into()),
+        };
+        let start = start
+            .map(|file| {
+                windows.cover(&file);
+                first_parameters(&shape, (&config.init, &file))
+            })
+            .transpose()?;
         Ok(Self {
             config,
             shape,
             windows,
+            start,
             knows_text: true,
         })
     }
 
     fn without_data(config: GptConfig, layout: &Layout) -> Result<Self, TaskError> {
+        if !config.init.is_empty() {
+            let problem = "a model that starts from given weights (init=) needs its data on every member, so it cannot be \
+                           split";
+            return Err(problem.into());
+        }
         // The embedding has a row for each token; a large one lies in several tensors.
         let tokens = layout
             .tensors
@@ -134,6 +161,7 @@ impl Task for Gpt {
             config,
             shape,
             windows,
+            start: None,
         })
     }
 
@@ -155,7 +183,11 @@ impl Task for Gpt {
     }
 
     fn model(&self, device: &Device) -> Transformer {
-        Transformer::new(&self.shape, self.config.dropout, device)
+        let model = Transformer::new(&self.shape, self.config.dropout, device);
+        match &self.start {
+            Some(values) => with_parameters(model, values, device),
+            None => model,
+        }
     }
 
     fn loss(&self, model: &Transformer, batch: Tokens, device: &Device) -> Tensor<1> {
@@ -224,6 +256,54 @@ impl Task for Gpt {
 
     fn recompute(&self) -> bool {
         self.config.recompute
+    }
+}
+
+const WITH_FOLDER: &str = "give --data FOLDER with the text as input.txt, and the weights beside it";
+
+/// The text among the data: its one file, or one of this name.
+fn text_file(data: &Data) -> Result<DataFile, TaskError> {
+    if !data.is_folder() {
+        return Ok(data.single()?);
+    }
+    let absent = || format!("{} has no {TEXT}, the text to learn", data.path().display());
+    Ok(data.file(TEXT)?.ok_or_else(absent)?)
+}
+
+/// The parameters of a model of this shape, in its order, from a file of weights.
+fn first_parameters(shape: &Shape, file: (&str, &[u8])) -> Result<Vec<f32>, TaskError> {
+    let mut list = Parameters::default();
+    Transformer::new(shape, 0.0, &Device::flex()).visit(&mut list);
+    init::fit(file, |tensors| {
+        let wanted = list.found.iter().map(|(name, shape)| (&**name, &**shape));
+        let values = first_values(wanted, tensors)?;
+        let floats = values.iter().filter_map(|value| match value.numbers() {
+            Numbers::Floats(values) => Some(&**values),
+            _ => None,
+        });
+        Ok::<_, GraphError>(floats.collect::<Vec<_>>().concat())
+    })
+}
+
+/// The names and shapes of a model's parameters. It draws no values.
+#[derive(Default)]
+struct Parameters {
+    path: Vec<String>,
+    found: Vec<(String, Vec<usize>)>,
+}
+
+impl ModuleVisitor for Parameters {
+    fn enter_module(&mut self, name: &str, _container_type: &str) {
+        self.path.push(name.to_owned());
+    }
+
+    fn exit_module(&mut self, _name: &str, _container_type: &str) {
+        self.path.pop();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let shape = param.lazy_shape().to_vec();
+        self.found.push((self.path.join("."), shape));
     }
 }
 

@@ -513,3 +513,78 @@ fn without_data_the_model_is_that_of_the_layout() {
     }
     std::fs::remove_file(few).unwrap();
 }
+
+#[test]
+fn a_model_starts_from_given_weights() {
+    use bytes::Bytes;
+    use safetensors::tensor::{Dtype, TensorView};
+    let config = |init: &str| GptConfig {
+        init: init.to_owned(),
+        context: 16,
+        ..pico()
+    };
+    let plain = Gpt::new(config(""), None).unwrap();
+    let layout = crate::trainer::layout_of(&plain.model(&Device::flex()), |_| None).unwrap();
+    // As an export has them, but for some that are changed or left out.
+    let weights = |change: &dyn Fn(&str, &mut Vec<usize>) -> bool| {
+        let tensors = layout.tensors.iter().filter_map(|own| {
+            let mut shape = own.shape.clone();
+            let values = (own.offset..own.offset + own.len()).flat_map(|i| (i as f32 / 8.0).to_le_bytes());
+            change(&own.name, &mut shape).then(|| (own.name.clone(), shape, values.collect()))
+        });
+        let tensors: Vec<(String, Vec<usize>, Vec<u8>)> = tensors.collect();
+        let views = tensors
+            .iter()
+            .map(|(name, shape, bytes)| (name, TensorView::new(Dtype::F32, shape.clone(), bytes).unwrap()));
+        Bytes::from(safetensors::serialize(views, None).unwrap())
+    };
+    let text = || Bytes::from("to be or not to be ".repeat(20));
+    let read = |init: &str, weights: Bytes| {
+        let files = [("input.txt", text()), ("start.safetensors", weights)];
+        let files = files.map(|(name, bytes)| (name.to_owned(), bytes));
+        Gpt::new(config(init), Some(&Data::folder_in_memory(files.to_vec())))
+    };
+    let all = weights(&|_, _| true);
+    let task = Arc::new(read("start.safetensors", all.clone()).unwrap());
+    let trainer = Trainer::new(task.clone(), &OpenDevice::cpu(), TrainerOptions::default()).unwrap();
+    let params = trainer.init();
+    assert_eq!(params.len(), layout.len);
+    assert!(
+        params
+            .iter()
+            .enumerate()
+            .all(|(i, value)| *value == i as f32 / 8.0)
+    );
+    // The text is the same, and the run is another.
+    let fresh = read("", all.clone()).unwrap();
+    assert_eq!(fresh.windows.text().digest(), task.windows.text().digest());
+    let other = weights(&|_, shape| {
+        shape.rotate_left(1);
+        true
+    });
+    assert_ne!(fresh.dataset().digest(), task.dataset().digest());
+
+    let told = |result: Result<Gpt, TaskError>| result.expect_err("an error").to_string();
+    let said = told(read("start.safetensors", other));
+    let (tokens, shape) = (&layout.tensors[0].name, &layout.tensors[0].shape);
+    assert!(
+        said.contains("start.safetensors does not fit the model")
+            && said.contains(&format!(
+                "`{tokens}` is [{}, {}], not {shape:?}",
+                shape[1], shape[0]
+            )),
+        "{said}"
+    );
+    let said = told(read(
+        "start.safetensors",
+        weights(&|name, _| name.contains("weight")),
+    ));
+    assert!(said.contains("is missing"), "{said}");
+    assert!(told(read("other.safetensors", all)).contains("has no other.safetensors"));
+    assert!(told(Gpt::new(config("x"), None)).contains("--data FOLDER"));
+    let file = Data::file_in_memory("text", text());
+    assert!(told(Gpt::new(config("x"), Some(&file))).contains("give the folder"));
+    assert!(told(Gpt::without_data(config("x"), &layout)).contains("cannot be split"));
+    let empty = Data::folder_in_memory(Vec::new());
+    assert!(told(Gpt::new(config(""), Some(&empty))).contains("has no input.txt"));
+}

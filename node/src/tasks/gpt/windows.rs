@@ -14,6 +14,7 @@ pub struct Windows {
     length: usize,
     /// Tokens to train on; the others are held out.
     train: u64,
+    digest: Digest,
 }
 
 /// Tokens, and for each the next token.
@@ -45,7 +46,19 @@ impl Windows {
             )
             .into());
         }
-        Ok(Self { text, length, train })
+        Ok(Self {
+            digest: text.digest(),
+            text,
+            length,
+            train,
+        })
+    }
+
+    /// Makes the digest cover these bytes too, as another part of the run's data.
+    pub fn cover(&mut self, bytes: &[u8]) {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&self.digest.0).update(bytes);
+        self.digest = Digest(*hasher.finalize().as_bytes());
     }
 
     /// The whole text.
@@ -102,7 +115,7 @@ impl Dataset for Windows {
     }
 
     fn digest(&self) -> Digest {
-        self.text.digest()
+        self.digest
     }
 
     fn batch(&self, samples: &[u64]) -> Tokens {

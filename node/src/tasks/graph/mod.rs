@@ -8,14 +8,14 @@ pub mod samples;
 use annulus_core::Digest;
 use annulus_graph::{
     Graph, GraphError, GraphModel, HostTensor, Output, PassOptions, ReadOptions, Role, read_tensors,
+    with_values,
 };
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
-use std::io::Read as _;
-use std::path::{Component, Path};
 
-use crate::task::{Data, Layer, Scores, Task, TaskError, follow};
+use super::init;
+use crate::task::{Data, Layer, Scores, Task, TaskError, Tensors, follow};
 use samples::{Batch, Samples};
 
 /// The files of an exported folder.
@@ -75,14 +75,13 @@ impl ModelFile {
         if !(0.0..1.0).contains(&config.held_out) {
             return Err(format!("held_out={} is not from 0 to below 1", config.held_out).into());
         }
-        let missing = |name: &str| format!("{} has no {name}; export the model again", data.path().display());
-        let model = bytes(data, MODEL)?.ok_or_else(|| missing(MODEL))?;
-        let weights = bytes(data, WEIGHTS)?;
-        let samples = bytes(data, SAMPLES)?.ok_or_else(|| missing(SAMPLES))?;
-        let init = first_weights(config, data)?;
+        let model = init::bytes(data, MODEL)?.ok_or_else(|| missing(data, MODEL))?;
+        let weights = init::bytes(data, WEIGHTS)?;
+        let samples = init::bytes(data, SAMPLES)?.ok_or_else(|| missing(data, SAMPLES))?;
+        let start = init::weights(&config.init, data)?;
         let mut hasher = blake3::Hasher::new();
         let files: [&[u8]; 3] = [&model, weights.as_deref().unwrap_or_default(), &samples];
-        for file in files.into_iter().chain(init.as_deref()) {
+        for file in files.into_iter().chain(start.as_deref()) {
             hasher.update(&(file.len() as u64).to_le_bytes()).update(file);
         }
         let digest = Digest(*hasher.finalize().as_bytes());
@@ -91,10 +90,8 @@ impl ModelFile {
             ..ReadOptions::default()
         };
         let mut graph = Graph::read(&model, weights.as_deref(), &options)?;
-        if let Some(init) = init {
-            let unfit = |error: GraphError| format!("{} does not fit the model: {error}", config.init);
-            let tensors = read_tensors(&init).map_err(unfit)?;
-            graph.start_from(&tensors).map_err(unfit)?;
+        if let Some(start) = start {
+            init::fit((&config.init, &start), |tensors| graph.start_from(tensors))?;
         }
         let tensors = read_tensors(&samples).map_err(|error| format!("{SAMPLES}: {error}"))?;
         let samples = Samples::new(inputs(&graph, tensors)?, config.held_out, digest)?;
@@ -134,29 +131,8 @@ impl ModelFile {
     }
 }
 
-/// A file's bytes; none if it is not there.
-fn bytes(data: &Data, name: &str) -> Result<Option<Vec<u8>>, TaskError> {
-    let Some(file) = data.file(name)? else {
-        return Ok(None);
-    };
-    let mut bytes = Vec::with_capacity(usize::try_from(file.size()?)?);
-    file.reader()?.read_to_end(&mut bytes)?;
-    Ok(Some(bytes))
-}
-
-/// The bytes of the weights that a run starts from, if the settings name a file.
-fn first_weights(config: &ModelFileConfig, data: &Data) -> Result<Option<Vec<u8>>, TaskError> {
-    let name = &*config.init;
-    if name.is_empty() {
-        return Ok(None);
-    }
-    // The settings may come from another peer, which must not choose a file elsewhere.
-    let mut parts = Path::new(name).components();
-    if parts.next() != Some(Component::Normal(name.as_ref())) {
-        return Err(format!("init={name} is no file's name; put the file into the data folder").into());
-    }
-    let absent = || format!("{} has no {name}, which init= names", data.path().display());
-    Ok(Some(bytes(data, name)?.ok_or_else(absent)?))
+fn missing(data: &Data, name: &str) -> String {
+    format!("{} has no {name}; export the model again", data.path().display())
 }
 
 /// The samples' tensors that the model takes.
@@ -189,10 +165,7 @@ impl Task for ModelFile {
             "as_is=true|false",
             "take an ONNX file that was made for inference as it is",
         ),
-        (
-            "init=NAME",
-            "safetensors file in the folder whose weights the run starts from",
-        ),
+        init::HELP,
     ];
 
     fn new(config: ModelFileConfig, data: Option<&Data>) -> Result<Self, TaskError> {
@@ -273,6 +246,13 @@ impl Task for ModelFile {
             ),
             ("linear", "y = x @ weight.T + bias, with weight [out, in]".into()),
         ]
+    }
+
+    fn onnx(data: &Data, tensors: &Tensors) -> Result<Option<Vec<u8>>, TaskError> {
+        let model = init::bytes(data, MODEL)?.ok_or_else(|| missing(data, MODEL))?;
+        let weights = init::bytes(data, WEIGHTS)?;
+        let file = with_values(&model, weights.as_deref(), |name| tensors.get(name))?;
+        Ok(Some(file))
     }
 
     fn pieces(&self, samples: usize) -> usize {

@@ -15,6 +15,7 @@ use annulus_graph::{Numbers, named_gradients};
 use bytes::Bytes;
 use files::{Message, Model, constant, integer, integers, node, several};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use std::path::Path;
 use std::sync::Arc;
 
 fn fixture(name: &str) -> Vec<u8> {
