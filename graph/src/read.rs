@@ -159,7 +159,9 @@ impl<'a> Reader<'a> {
             .filter(|(name, _)| used.contains(&**name))
             .collect();
         for initializer in &model.initializers {
-            let onnx::Initializer { name, shape, value, .. } = initializer;
+            let onnx::Initializer {
+                name, shape, value, ..
+            } = initializer;
             let beside = weights.remove(name);
             if beside.as_ref().is_some_and(|beside| beside.shape() != shape) {
                 return Err(GraphError::weights(format!(

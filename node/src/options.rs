@@ -3,10 +3,10 @@
 //! Names of optimizers, devices and the like are text here; the code that acts on the options parses and checks them. This
 //! module must not know the command line, files or devices.
 
-use annulus_core::{EarlyStop, Topology};
 use annulus_core::codec::Codec;
 use annulus_core::invitation::Role;
 use annulus_core::optim::{CLIP, LocalSteps, Moments, Optimizer};
+use annulus_core::{EarlyStop, Topology};
 use serde_json::{Map, Value};
 use std::fmt::{self, Display, Formatter};
 use std::num::{NonZeroU16, NonZeroU32, NonZeroU64, NonZeroUsize};
