@@ -16,7 +16,7 @@ import tempfile
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from . import program
 from .errors import AnnulusError
@@ -25,7 +25,7 @@ from .run import Run, setting, tell_how_to_join
 if TYPE_CHECKING:
     import pandas
 
-    Rows = pandas.DataFrame | str | os.PathLike[str]
+    Rows: TypeAlias = pandas.DataFrame | str | os.PathLike[str]
 
 #: The model's file in the folder of a finished run.
 MODEL = "model.safetensors"
