@@ -21,8 +21,11 @@ annulus.join("annulus2...")
 | `export` | writes a model and its samples as a folder that `annulus train --task graph` trains |
 | `check` | compares the gradient on this machine's devices with PyTorch's |
 | `Run` | a peer: its ticket, its progress, its end, the trained model |
+| `fit`, `load` | trains a model of a table; opens one that was saved. Both give a `Predictor` |
+| `hf.AnnulusTrainer` | a Hugging Face `Trainer` that takes part in a run |
 
-`join` needs the standard library only, `check` NumPy and safetensors, `export`, `member` and `train` torch too.
+`join` needs the standard library only, `fit` and `load` pandas for data frames, `check` NumPy and safetensors, `export`,
+`member` and `train` torch too.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ from typing import TYPE_CHECKING, Any
 
 from .errors import AnnulusError, CheckError, ExportError, ProgramError
 from .run import Run, join
+from .tables import Predictor, fit, load
 from .version import VERSION as __version__
 
 if TYPE_CHECKING:
@@ -45,12 +49,15 @@ __all__ = [
     "ExportError",
     "Measurement",
     "Member",
+    "Predictor",
     "ProgramError",
     "Run",
     "__version__",
     "check",
     "export",
+    "fit",
     "join",
+    "load",
     "member",
     "train",
 ]

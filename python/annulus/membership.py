@@ -123,6 +123,9 @@ class Member(Run):
         #: Samples of the share that are left, and of the batch that waits for `backward`.
         self._left = self._waiting = 0
         self._owes_sum = self._is_leaving = False
+        self._is_trial = True
+        #: Sums that this member has handed in, one a round. Those that only try the device out are not counted.
+        self.contributions = 0
         self._thread = threading.get_ident()
         self._channel = _Channel()
         super().__init__(arguments, stdin=self._channel.theirs.fileno())
@@ -201,6 +204,7 @@ class Member(Run):
 
     def _load(self, fresh: bool) -> None:
         """Begins a new sum, with fresh parameters unless the device is only tried out."""
+        self._is_trial = not fresh
         if fresh:
             with torch.no_grad():
                 for parameter, place in self._places:
@@ -218,6 +222,7 @@ class Member(Run):
                 place.copy_(gradient.to_dense() if gradient.is_sparse else gradient)
         loss = float(self._sum.loss)
         self._clear()
+        self.contributions += not self._is_trial
         self._answer(loss, count)
 
     def _answer(self, loss: float, count: int) -> None:
