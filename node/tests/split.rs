@@ -4,7 +4,7 @@
 mod common;
 
 use annulus::device::{self, DeviceChoice};
-use annulus::store::checkpoint::RunWriter;
+use annulus::store::checkpoint::{Keep, RunWriter};
 use annulus::store::run_dir::{LoadedRun, RunDir};
 use annulus::task::Prompt;
 use annulus::task_factory::TaskFactory;
@@ -728,7 +728,11 @@ fn commands_about_a_split_model_need_room_for_a_few_steps_alone() {
     let weights = slots.last_mut().expect("weights");
     weights.floats_mut(0..1)[0] += 1e-4;
     state.kept.insert(part, slots);
-    let saved = writer.saver().keep(9).save(&head, &state, digest);
+    let keep = Keep {
+        newest: 9,
+        best: false,
+    };
+    let saved = writer.saver().keep(keep).save(&head, &state, digest);
     saved.expect("it is saved");
     drop(writer);
     let report = replay(&little);
