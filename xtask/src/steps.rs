@@ -50,6 +50,7 @@ pub fn browser_test(root: &Path) -> bool {
         "tabs_asleep",
         "data_in_tabs",
         "split_in_tabs",
+        "graph_in_tabs",
         "kernels_in_browser",
     ]
     .map(|name| ["--test", name]);
