@@ -45,8 +45,12 @@ pub struct TaskFactory {
     pub predictor: MakePredictor,
     /// Writes a trained model into the ONNX file that it came as; none if it came as no such file.
     #[cfg(not(target_family = "wasm"))]
-    pub onnx: fn(&Data, &Tensors) -> Result<Option<Vec<u8>>, TaskError>,
+    pub onnx: WriteOnnx,
 }
+
+/// Writes these values into the ONNX file among the data.
+#[cfg(not(target_family = "wasm"))]
+pub type WriteOnnx = fn(&Data, &Tensors) -> Result<Option<Vec<u8>>, TaskError>;
 
 /// Makes a predictor of a model file's metadata and tensors.
 pub type MakePredictor =

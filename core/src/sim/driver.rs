@@ -6,6 +6,7 @@ use super::device;
 use super::node::{Doom, Node, Spoil};
 use super::plan::{MOST_PEERS, PeerPlan};
 use super::splits;
+use super::stalling::last_commit;
 use super::trace;
 use super::world::{What, World, tell};
 use crate::access::invitation::{Admission, Invitation, Role};
@@ -15,8 +16,8 @@ use crate::base::random::mix;
 use crate::base::time::Time;
 use crate::ledger::local::LocalRound;
 use crate::ledger::{Head, Member};
-use crate::peer::{Event, Exit, Input, Output, Peer};
-use crate::run::config::{EarlyStop, Manifest, Settings};
+use crate::peer::{Exit, Input, Output, Peer};
+use crate::run::config::{Manifest, Settings};
 use crate::run::initial::Initial;
 use crate::run::room::Room;
 use crate::run::shuffle;
@@ -325,12 +326,7 @@ impl World {
         self.note_flushes(i, &batch);
         self.check_duty(i, duty, &batch);
         let cut = self.fatal_cut(i, &batch);
-        let (mut work, doubtful) = (None, self.nodes[i].is_doubtful());
-        let committed = batch.iter().filter_map(|output| match output {
-            Output::Event(Event::Committed(commit)) => Some(commit.record.round),
-            _ => None,
-        });
-        let committed = committed.last();
+        let (mut work, doubtful, committed) = (None, self.nodes[i].is_doubtful(), last_commit(&batch));
         for (k, output) in batch.into_iter().enumerate() {
             if self.tracing {
                 trace::output(self, i, &output, cut.is_some_and(|cut| k >= cut));
@@ -380,32 +376,16 @@ impl World {
         } else {
             self.look_at(i);
             self.set_timer(i);
-            if let Some(round) = committed {
-                self.evaluate(i, round);
-            }
+            self.evaluate(i, committed);
         }
         self.heal_in_time(i);
-    }
-
-    /// Where a run stops early, three of four peers see no gain from some evaluation on, each from another one.
-    fn evaluate(&mut self, i: usize, round: Round) {
-        let Some(EarlyStop { every, .. }) = self.plan.manifest.early_stop else {
-            return;
-        };
-        let (every, of_peer) = (u64::from(every.get()), mix(self.plan.manifest.seed ^ i as u64));
-        if round.is_multiple_of(every) {
-            let stalled = of_peer % 4 > 0 && round / every > of_peer / 4 % 4;
-            self.give(i, Input::Stalled(stalled));
-        }
     }
 
     /// The number of outputs after which a doomed peer dies, if it dies now.
     pub(super) fn fatal_cut(&mut self, i: usize, batch: &[Output]) -> Option<usize> {
         let doom = self.nodes[i].doom?;
         let sends = batch.iter().filter(|o| matches!(o, Output::Send { .. })).count();
-        let commits = batch
-            .iter()
-            .any(|o| matches!(o, Output::Event(Event::Committed(_))));
+        let commits = last_commit(batch).is_some();
         let now = match doom {
             Doom::AtCommit => commits,
             Doom::AtSend => sends >= 2,

@@ -53,6 +53,7 @@ mod rng;
 mod run;
 mod spanning;
 mod splits;
+mod stalling;
 pub(crate) mod stand_ins;
 pub(crate) mod steps;
 mod trace;

@@ -5,7 +5,7 @@ use super::error::Error;
 use super::output;
 use crate::offline::evaluate::{Evaluated, evaluate};
 use crate::participant::run_setup::Means;
-use crate::store::run_dir::Which;
+use crate::store::which::Which;
 use crate::task::in_words;
 use crate::task_factory::TaskFactory;
 use serde_json::json;

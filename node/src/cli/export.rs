@@ -5,7 +5,7 @@ use super::human;
 use super::output;
 use crate::offline::export::{export, export_onnx};
 use crate::offline::{note_round, warn};
-use crate::store::run_dir::Which;
+use crate::store::which::Which;
 use crate::task_factory::TaskFactory;
 use std::path::PathBuf;
 

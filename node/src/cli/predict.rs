@@ -3,7 +3,7 @@
 use super::error::Error;
 use super::output;
 use crate::offline::predict::predictor;
-use crate::store::run_dir::Which;
+use crate::store::which::Which;
 use crate::task_factory::TaskFactory;
 use annulus_net::files::read_named;
 use std::io::{self, IsTerminal};

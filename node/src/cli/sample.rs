@@ -5,7 +5,7 @@ use super::error::Error;
 use super::output;
 use crate::offline::sample;
 use crate::participant::run_setup::Means;
-use crate::store::run_dir::Which;
+use crate::store::which::Which;
 use crate::task::Prompt;
 use crate::task_factory::TaskFactory;
 use std::io::{self, IsTerminal};

@@ -4,7 +4,7 @@ use super::error::Error;
 use super::machine::block_on;
 use super::output;
 use crate::offline::predict::predictor;
-use crate::store::run_dir::Which;
+use crate::store::which::Which;
 use crate::task_factory::TaskFactory;
 use crate::web::predictions::serve;
 use std::path::PathBuf;

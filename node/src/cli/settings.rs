@@ -2,10 +2,11 @@
 
 mod sources;
 mod typed;
+mod values;
 
 use self::sources::{file_assignments, word_assignments};
 use self::typed::{bare, typed};
-use super::amounts::seconds;
+use self::values::{at_most, every, number, on, real};
 use super::error::Error;
 use super::keys::{KEYS, Key, did_you_mean};
 use crate::options::{Every, Length, Local, NewRun, Schedule, SplitRun, Steps};
@@ -16,9 +17,8 @@ use annulus_core::optim::{LocalSteps, Moments, Optimizer};
 use annulus_core::{EarlyStop, Topology};
 use serde_json::{Map, Value};
 use std::fmt::Write as _;
-use std::num::{IntErrorKind, NonZeroU32, ParseIntError};
+use std::num::NonZeroU32;
 use std::path::Path;
-use std::str::FromStr;
 
 /// Settings taken together.
 #[derive(Clone, Debug, PartialEq)]
@@ -464,47 +464,6 @@ fn steps(text: &str) -> Result<Steps, String> {
             at_most(steps.get().into(), LocalSteps::MOST.into())?;
             Ok(Steps::Fixed(steps))
         }
-    }
-}
-
-/// A switch: on or off.
-fn on(text: &str) -> Option<bool> {
-    match text {
-        "on" => Some(true),
-        "off" => Some(false),
-        _ => None,
-    }
-}
-
-/// Every so many rounds, or after some time.
-fn every(text: &str) -> Result<Every, String> {
-    match seconds(text) {
-        Ok(seconds) => Ok(Every::seconds(seconds)),
-        Err(_) => Ok(Every::rounds(number(text)?)),
-    }
-}
-
-fn number<N: FromStr<Err = ParseIntError>>(text: &str) -> Result<N, String> {
-    text.parse().map_err(|error: ParseIntError| match error.kind() {
-        IntErrorKind::Zero => "it must be at least 1".into(),
-        IntErrorKind::PosOverflow => "that is too large".into(),
-        _ => "that is not a whole number, at least 0".into(),
-    })
-}
-
-/// Whether a number is small enough.
-fn at_most(number: u64, most: u64) -> Result<(), String> {
-    match number > most {
-        true => Err(format!("it must be at most {most}")),
-        false => Ok(()),
-    }
-}
-
-fn real(text: &str, fits: impl Fn(f32) -> bool, range: &str) -> Result<f32, String> {
-    match text.parse::<f32>() {
-        Ok(x) if x.is_finite() && fits(x) => Ok(x),
-        Ok(_) => Err(format!("it must be a finite number, {range}")),
-        Err(_) => Err("that is not a number".into()),
     }
 }
 

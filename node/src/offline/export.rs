@@ -5,8 +5,9 @@
 use crate::offline::parts_on_disk::PartsOnDisk;
 use crate::participant::error::Error;
 use crate::participant::run_data::{About, about, find, load_of_run};
-use crate::store::run_dir::{CheckpointError, LoadedRun, RunDir, Which};
+use crate::store::run_dir::{CheckpointError, LoadedRun, RunDir};
 use crate::store::state_file::{Label, params_header, write_vector};
+use crate::store::which::Which;
 use crate::task::Tensors;
 use crate::task_factory::TaskFactory;
 use annulus_core::Manifest;

@@ -2,7 +2,8 @@
 
 use crate::participant::error::Error;
 use crate::participant::run_data::{about, find};
-use crate::store::run_dir::{RunDir, Which};
+use crate::store::run_dir::RunDir;
+use crate::store::which::Which;
 use crate::task::{Predict, TaskError, Tensors};
 use crate::task_factory::TaskFactory;
 use annulus_net::files::read_named;

@@ -463,13 +463,6 @@ impl NativeHost<'_> {
         }
     }
 
-    /// Tells the others whether this peer's evaluations show any gain, in a run that stops early.
-    fn tell_of_gains(&mut self, driver: &mut Driver<QuicLink>) {
-        if let Some(stop) = driver.peer().manifest().early_stop {
-            self.feed(Input::Stalled(self.gains.have_stalled(stop)), driver);
-        }
-    }
-
     /// Tells the run of tickets that were taken back here, until it knows.
     fn pass_on_revocations(&mut self, driver: &mut Driver<QuicLink>) {
         for (file, revocation) in revocations_in(&self.local.out) {

@@ -14,3 +14,4 @@ pub(crate) mod on_disk;
 pub(crate) mod parts_file;
 pub mod run_dir;
 pub(crate) mod state_file;
+pub mod which;

@@ -15,6 +15,7 @@ use crate::store::evals::{self, Evaluated};
 use crate::store::ledger_file::{self, Entry, LedgerError, LedgerReader, advance};
 use crate::store::parts_file::SavedParts;
 use crate::store::state_file::{self, Label, StateFileError};
+use crate::store::which::Which;
 use annulus_core::config::{Manifest, ManifestError};
 use annulus_core::id::{Digest, Round};
 use annulus_core::ledger::Head;
@@ -24,19 +25,6 @@ use annulus_net::open;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
-
-/// A checkpoint of a run's folder, as a user names it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Which {
-    /// The newest good one.
-    #[default]
-    Newest,
-    /// The one with the lowest loss on held-out data, of those that were evaluated and are still there.
-    Best,
-    /// The one after this round.
-    After(Round),
-}
 
 impl Which {
     /// Of a split model, whose checkpoints lie in several folders, there is only the newest.
@@ -44,21 +32,6 @@ impl Which {
         match self {
             Self::Newest => Ok(()),
             Self::Best | Self::After(_) => Err(CheckpointError::NewestOnly),
-        }
-    }
-}
-
-impl FromStr for Which {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "newest" => Ok(Self::Newest),
-            "best" => Ok(Self::Best),
-            _ => text
-                .parse()
-                .map(Self::After)
-                .map_err(|_| "write `newest`, `best` or the number of a round".to_owned()),
         }
     }
 }
@@ -86,7 +59,7 @@ pub enum CheckpointError {
     #[error("{dir} {1}", dir = .0.display())]
     Foreign(PathBuf, String),
     /// The checkpoint that was asked for is not there. These are, by round.
-    #[error("{}", not_kept(.0, .1, .2))]
+    #[error("{}", .1.not_kept(.0, .2))]
     NotKept(PathBuf, Which, Vec<Round>),
     /// Another than the newest checkpoint of a split model was asked for.
     #[error(
@@ -142,23 +115,6 @@ pub enum CheckpointError {
 }
 
 /// The error of a folder without a run.
-fn not_kept(dir: &Path, which: &Which, rounds: &[Round]) -> String {
-    let dir = dir.display();
-    let rounds: Vec<String> = rounds.iter().map(Round::to_string).collect();
-    let rounds = rounds.join(", ");
-    match which {
-        Which::After(round) => {
-            format!(
-                "{dir} keeps no checkpoint after round {round}. It keeps those after {rounds}: choose one by --round"
-            )
-        }
-        _ => format!(
-            "{dir} keeps no checkpoint that was evaluated. To have the best kept, train with eval_every=N keep_best=on. \
-             It keeps those after {rounds}: choose one by --round"
-        ),
-    }
-}
-
 fn no_run(dir: &Path) -> String {
     match dir.is_dir() {
         true => format!(

@@ -59,6 +59,7 @@ pub struct Eval {
 }
 
 /// Metrics as people read them, each after a comma: `, accuracy 97.12 %, rmse 51400`.
+#[cfg(feature = "native")]
 pub(crate) fn in_words(metrics: &Metrics) -> String {
     let one = |(name, value): (&String, &f32)| match name.as_str() {
         "accuracy" => format!(", accuracy {:.2} %", 100.0 * value),
@@ -68,6 +69,7 @@ pub(crate) fn in_words(metrics: &Metrics) -> String {
 }
 
 /// A number in four significant digits, as far as these lie behind the point.
+#[cfg(feature = "native")]
 fn significant(value: f32) -> String {
     let before = value.abs().max(f32::MIN_POSITIVE).log10().floor() as i32;
     format!("{value:.*}", (3 - before).clamp(0, 9) as usize)

@@ -1,7 +1,11 @@
 //! Whether a peer's evaluations still show a gain.
 
+use super::NativeHost;
+use crate::net::quic::QuicLink;
+use crate::participant::driver::Driver;
+use crate::participant::host::Host;
 use crate::store::evals;
-use annulus_core::EarlyStop;
+use annulus_core::{EarlyStop, Input};
 use std::path::Path;
 
 /// The evaluations so far, as far as early stopping needs them.
@@ -34,6 +38,15 @@ impl Gains {
     /// Whether the last ones were all without a gain, as many as the run waits for.
     pub fn have_stalled(&self, stop: EarlyStop) -> bool {
         self.since >= stop.patience.get()
+    }
+}
+
+impl NativeHost<'_> {
+    /// Tells the others whether this peer's evaluations show any gain, in a run that stops early.
+    pub(super) fn tell_of_gains(&mut self, driver: &mut Driver<QuicLink>) {
+        if let Some(stop) = driver.peer().manifest().early_stop {
+            self.feed(Input::Stalled(self.gains.have_stalled(stop)), driver);
+        }
     }
 }
 

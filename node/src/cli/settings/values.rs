@@ -1,0 +1,49 @@
+//! Values that several settings can have, as text.
+
+use crate::cli::amounts::seconds;
+use crate::options::Every;
+use std::num::{IntErrorKind, ParseIntError};
+use std::str::FromStr;
+
+/// A switch: on or off.
+pub(super) fn on(text: &str) -> Option<bool> {
+    match text {
+        "on" => Some(true),
+        "off" => Some(false),
+        _ => None,
+    }
+}
+
+/// Every so many rounds, or after some time.
+pub(super) fn every(text: &str) -> Result<Every, String> {
+    match seconds(text) {
+        Ok(seconds) => Ok(Every::seconds(seconds)),
+        Err(_) => Ok(Every::rounds(number(text)?)),
+    }
+}
+
+/// A whole number.
+pub(super) fn number<N: FromStr<Err = ParseIntError>>(text: &str) -> Result<N, String> {
+    text.parse().map_err(|error: ParseIntError| match error.kind() {
+        IntErrorKind::Zero => "it must be at least 1".into(),
+        IntErrorKind::PosOverflow => "that is too large".into(),
+        _ => "that is not a whole number, at least 0".into(),
+    })
+}
+
+/// Whether a number is small enough.
+pub(super) fn at_most(number: u64, most: u64) -> Result<(), String> {
+    match number > most {
+        true => Err(format!("it must be at most {most}")),
+        false => Ok(()),
+    }
+}
+
+/// A number in a range, which `range` says in words.
+pub(super) fn real(text: &str, fits: impl Fn(f32) -> bool, range: &str) -> Result<f32, String> {
+    match text.parse::<f32>() {
+        Ok(x) if x.is_finite() && fits(x) => Ok(x),
+        Ok(_) => Err(format!("it must be a finite number, {range}")),
+        Err(_) => Err("that is not a number".into()),
+    }
+}
