@@ -60,8 +60,8 @@ pub(super) fn check_guests(
         places.map(|place| shares.len(place)).collect::<Vec<u64>>()
     };
     let (theirs, others) = (of(true), of(false));
-    // Nobody gets samples back that it has refused, so others have to compute those.
-    let is_free = after.holes.iter().all(|hole| hole.refused_by.is_none());
+    // Guests alone wait for a full member. Nobody gets samples back that it has refused, so others have to compute those.
+    let is_free = !others.is_empty() && after.holes.iter().all(|hole| hole.refused_by.is_none());
     let is_most = theirs.iter().max() > others.iter().max().or(Some(&0));
     if is_free && (is_most || theirs.iter().sum::<u64>() > others.iter().sum()) {
         return Err(format!("guests get {theirs:?}, and full members {others:?}"));
