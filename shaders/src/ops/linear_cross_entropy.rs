@@ -105,10 +105,12 @@ fn classes_axis(layout: WeightLayout) -> usize {
 
 /// How many of these rows to take at once.
 fn rows_at_once(rows: usize, classes: usize, most: usize) -> usize {
-    let most = (most / classes.max(1)).max(1);
-    let even = rows.div_ceil(rows.div_ceil(most).max(1)).max(1);
     // Slices that begin at multiples of 256 bytes are views.
-    let aligned = even.next_multiple_of(64);
+    const VIEW: usize = 64;
+    let most = (most / classes.max(1)).max(1);
+    let most = if most < VIEW { most } else { most - most % VIEW };
+    let even = rows.div_ceil(rows.div_ceil(most).max(1)).max(1);
+    let aligned = even.next_multiple_of(VIEW);
     if aligned <= most { aligned } else { even }
 }
 
