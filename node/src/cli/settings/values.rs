@@ -14,7 +14,7 @@ pub(super) fn on(text: &str) -> Option<bool> {
     }
 }
 
-/// Every so many rounds, or after some time.
+/// A number of rounds, or a time.
 pub(super) fn every(text: &str) -> Result<Every, String> {
     match seconds(text) {
         Ok(seconds) => Ok(Every::seconds(seconds)),
