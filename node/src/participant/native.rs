@@ -117,7 +117,10 @@ impl<'a> Participant<'a> {
                 Engine::Spans(spans)
             }
         };
-        let gains = Gains::of(&local.out);
+        let gains = manifest
+            .early_stop
+            .map(|_| Gains::of(&local.out))
+            .unwrap_or_default();
         let host = NativeHost {
             workers: Workers::start(
                 engine,
