@@ -319,13 +319,8 @@ impl Graph {
         let mut pass = Pass::new(device.as_dispatch(), &self.limits, &self.names);
         pass.training = options.training;
         pass.dropout = options.dropout;
-        for (parameter, tensor) in self.parameters.iter().zip(model.values()) {
-            let value = Floats::shaped(tensor, parameter.shape().to_vec());
-            pass.set(parameter.slot, value.into(), false);
-        }
-        for ((slot, _), tensor) in self.constants.iter().zip(model.constants()) {
-            pass.set(*slot, Floats::new(tensor).into(), false);
-        }
+        self.set_parameters(&mut pass, model, 0..self.parameters.len());
+        self.set_constants(&mut pass, model, 0..self.constants.len());
         let shapes = self.set_inputs(&mut pass, inputs)?;
         let plan = self.plans.get(&shapes);
         self.execute(&mut pass, plan.as_deref().unwrap_or(&self.whole), plan.is_some())?;
@@ -336,24 +331,41 @@ impl Graph {
         Ok(pass)
     }
 
+    /// Takes parameters, by their numbers, to the device.
+    pub(crate) fn set_parameters(
+        &self,
+        pass: &mut Pass,
+        model: &GraphModel,
+        numbers: impl IntoIterator<Item = usize>,
+    ) {
+        for number in numbers {
+            let parameter = &self.parameters[number];
+            let value = Floats::shaped(model.value(number), parameter.shape().to_vec());
+            pass.set(parameter.slot, value.into(), false);
+        }
+    }
+
+    pub(crate) fn set_constants(
+        &self,
+        pass: &mut Pass,
+        model: &GraphModel,
+        numbers: impl IntoIterator<Item = usize>,
+    ) {
+        for number in numbers {
+            let value = Floats::new(model.constant(number));
+            pass.set(self.constants[number].0, value.into(), false);
+        }
+    }
+
     /// Values that the output needs.
     pub(crate) fn kept(&self) -> Vec<usize> {
         [self.loss].into_iter().chain(self.logits).collect()
     }
 
-    fn execute(&self, pass: &mut Pass, plan: &Plan, free: bool) -> Result<(), GraphError> {
-        for (slot, value) in &plan.known {
-            pass.set(*slot, value.clone().into(), true);
-        }
+    pub(crate) fn execute(&self, pass: &mut Pass, plan: &Plan, free: bool) -> Result<(), GraphError> {
+        plan.set_known(pass);
         for (number, unused) in &plan.steps {
-            let node = &self.nodes[*number];
-            pass.step(node).map_err(|problem| GraphError::Node {
-                node: NodeName {
-                    name: node.name.clone(),
-                    operation: node.kind.name.to_owned(),
-                },
-                problem,
-            })?;
+            self.compute(pass, &self.nodes[*number])?;
             for slot in unused {
                 // A first pass keeps what is fixed, for the plan.
                 if free || pass.fixed(*slot).is_none() {
@@ -364,8 +376,18 @@ impl Graph {
         Ok(())
     }
 
+    pub(crate) fn compute(&self, pass: &mut Pass, node: &Node) -> Result<(), GraphError> {
+        pass.step(node).map_err(|problem| GraphError::Node {
+            node: NodeName {
+                name: node.name.clone(),
+                operation: node.kind.name.to_owned(),
+            },
+            problem,
+        })
+    }
+
     /// Checks the inputs and puts each in its lane; their shapes.
-    fn set_inputs(
+    pub(crate) fn set_inputs(
         &self,
         pass: &mut Pass,
         given: &[(String, HostTensor)],
@@ -393,8 +415,9 @@ impl Graph {
         Ok(shapes)
     }
 
-    fn output(&self, pass: Pass) -> Result<Output, GraphError> {
-        let floats = |slot: usize| match pass.get(slot) {
+    /// A value that follows from the parameters.
+    pub(crate) fn floats(&self, pass: &Pass, slot: usize) -> Result<Floats, GraphError> {
+        match pass.get(slot) {
             Some(Value::Device(floats)) => Ok(floats.clone()),
             _ => {
                 let name = &self.names[slot];
@@ -402,8 +425,11 @@ impl Graph {
                     "`{name}` does not follow from the parameters"
                 )))
             }
-        };
-        let loss = floats(self.loss)?;
+        }
+    }
+
+    pub(crate) fn output(&self, pass: Pass) -> Result<Output, GraphError> {
+        let loss = self.floats(&pass, self.loss)?;
         if loss.shape().iter().product::<usize>() != 1 {
             let (name, shape) = (&self.names[self.loss], loss.shape());
             let problem = format!(
@@ -414,7 +440,7 @@ impl Graph {
         let loss = Dispatch::float_reshape(loss.tensor(), Shape::from(vec![1]));
         Ok(Output {
             loss: Tensor::from_dispatch(loss),
-            logits: self.logits.map(floats).transpose()?,
+            logits: (self.logits.map(|slot| self.floats(&pass, slot))).transpose()?,
             statistics: pass.statistics,
         })
     }

@@ -86,18 +86,14 @@ impl GraphModel {
         })
     }
 
-    /// The values of the parameters.
-    pub(crate) fn values(&self) -> impl Iterator<Item = DispatchTensor> {
-        self.params
-            .iter()
-            .map(|(_, param)| ranked!(param, p => p.val().into_dispatch()))
+    /// The value of a parameter, by its number.
+    pub(crate) fn value(&self, number: usize) -> DispatchTensor {
+        ranked!(&self.params[number].1, p => p.val().into_dispatch())
     }
 
-    /// The constants that live on the device.
-    pub(crate) fn constants(&self) -> impl Iterator<Item = DispatchTensor> {
-        self.constants
-            .iter()
-            .map(|constant| constant.clone().into_dispatch())
+    /// A constant that lives on the device, by its number.
+    pub(crate) fn constant(&self, number: usize) -> DispatchTensor {
+        self.constants[number].clone().into_dispatch()
     }
 
     fn each(self, param: impl Fn(AnyParam) -> AnyParam, constant: impl Fn(Tensor<1>) -> Tensor<1>) -> Self {

@@ -43,6 +43,13 @@ impl Plan {
         Self { steps, known }
     }
 
+    /// Gives a pass the values that are known before it.
+    pub(crate) fn set_known(&self, pass: &mut Pass) {
+        for (slot, value) in &self.known {
+            pass.set(*slot, value.clone().into(), true);
+        }
+    }
+
     /// The rest of this plan, after a pass has shown which values are fixed. The pass must have kept them.
     pub(crate) fn reduced(&self, nodes: &[Node], pass: &Pass, kept: &[usize]) -> Self {
         let is_fixed = |slot: &Option<usize>| slot.is_none_or(|slot| pass.fixed(slot).is_some());
@@ -78,14 +85,16 @@ impl Plans {
         Some(found.1.clone())
     }
 
-    pub(crate) fn keep(&self, key: Key, plan: Plan) {
+    pub(crate) fn keep(&self, key: Key, plan: Plan) -> Arc<Plan> {
         let mut plans = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if plans.iter().any(|(own, _)| *own == key) {
-            return;
+        if let Some((_, found)) = plans.iter().find(|(own, _)| *own == key) {
+            return found.clone();
         }
         if plans.len() == MOST_PLANS {
             plans.remove(0);
         }
-        plans.push((key, Arc::new(plan)));
+        let plan = Arc::new(plan);
+        plans.push((key, plan.clone()));
+        plan
     }
 }

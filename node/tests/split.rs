@@ -156,12 +156,18 @@ fn end(nodes: &mut [Node]) {
 
 /// Trains a model with one process, then in each of `cases`, a number of stages and of copies, with one stage per process.
 /// All give the same bits, and so does a replay of the founders' records.
-fn whoever_holds_them(folder: &Folder, model: &str, rounds: usize, cases: &[(usize, usize)]) {
+fn whoever_holds_them(
+    folder: &Folder,
+    (train, model): (&[&str], &str),
+    rounds: usize,
+    cases: &[(usize, usize)],
+) {
     let start = |name: &'static str, (spans, copies): (usize, usize), peer: &str| {
         let peers = spans * copies;
         let cut =
             format!("--split {spans} --copies {copies} min_peers={peers} rounds={rounds} {model} {peer}");
-        found(folder, name, &cut.split_whitespace().collect::<Vec<_>>())
+        let args = [train, &cut.split_whitespace().collect::<Vec<_>>()].concat();
+        Node::start(name, folder.join(name), &args)
     };
     let mut alone = [start("alone", (1, 1), "")];
     end(&mut alone);
@@ -203,7 +209,27 @@ fn whoever_holds_them(folder: &Folder, model: &str, rounds: usize, cases: &[(usi
 fn whoever_holds_the_spans_makes_the_same_bits() {
     let _alone = alone();
     let folder = Folder::new("split");
-    whoever_holds_them(&folder, "layers=6", 12, &[(4, 1), (2, 2)]);
+    whoever_holds_them(&folder, (&MODEL, "layers=6"), 12, &[(4, 1), (2, 2)]);
+}
+
+#[test]
+fn whoever_holds_the_spans_of_a_model_from_a_file_makes_the_same_bits() {
+    let _alone = alone();
+    let folder = Folder::new("split-file");
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../python/tests/fixtures/nanogpt");
+    let data = data.display().to_string();
+    let train = [
+        "train",
+        "--task",
+        "graph",
+        "--data",
+        &data,
+        "--device",
+        "cpu",
+        "--no-page",
+    ];
+    let settings = "batch=8 micro_batch=1 clip=1 keep=9 --boundary=f32";
+    whoever_holds_them(&folder, (&train, settings), 12, &[(2, 1), (3, 1)]);
 }
 
 /// One span with one holder is the process alone.
@@ -213,7 +239,7 @@ fn whoever_holds_eight_blocks_makes_the_same_bits() {
     let _alone = alone();
     let folder = Folder::new("split-eight");
     let cases = [(2, 1), (4, 1), (8, 1), (1, 2), (2, 2), (4, 2), (8, 2)];
-    whoever_holds_them(&folder, "layers=8", 50, &cases);
+    whoever_holds_them(&folder, (&MODEL, "layers=8"), 50, &cases);
 }
 
 #[test]

@@ -127,12 +127,12 @@ const LLAMA: Counts = &[
     ("AttentionMask", 1),
 ];
 
-fn read(folder: &Path, name: &str, ending: &str) -> Vec<u8> {
+pub fn read(folder: &Path, name: &str, ending: &str) -> Vec<u8> {
     std::fs::read(folder.join(format!("{name}.{ending}"))).unwrap()
 }
 
 /// What PyTorch computed.
-struct Expected(Vec<(String, HostTensor)>);
+pub struct Expected(pub Vec<(String, HostTensor)>);
 
 impl Expected {
     fn get(&self, name: &str) -> &HostTensor {
@@ -140,7 +140,7 @@ impl Expected {
         &found.unwrap_or_else(|| panic!("no {name}")).1
     }
 
-    fn inputs(&self) -> Vec<(String, HostTensor)> {
+    pub fn inputs(&self) -> Vec<(String, HostTensor)> {
         let inputs = self.0.iter().filter_map(|(name, value)| {
             let name = name.strip_prefix("input.")?;
             Some((name.to_owned(), value.clone()))

@@ -10,4 +10,5 @@ mod hostile;
 mod lanes;
 mod modes;
 mod pace;
+mod steps;
 mod write;

@@ -7,15 +7,16 @@ pub mod samples;
 
 use annulus_core::Digest;
 use annulus_graph::{
-    Graph, GraphError, GraphModel, HostTensor, Output, PassOptions, ReadOptions, Role, read_tensors,
-    with_values,
+    Graph, GraphError, GraphModel, HostTensor, Output, PassOptions, ReadOptions, Role, StepInput, Stepped,
+    Steps, read_tensors, with_values,
 };
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
+use std::sync::OnceLock;
 
 use super::init;
-use crate::task::{Data, Layer, Scores, Task, TaskError, Tensors, follow};
+use crate::task::{Data, HeldOut, Layer, Scores, Stages, Task, TaskError, Tensors, follow};
 use samples::{Batch, Samples};
 
 /// The files of an exported folder.
@@ -60,6 +61,8 @@ impl Default for ModelFileConfig {
 /// A model from a file, and its samples.
 pub struct ModelFile {
     graph: Graph,
+    /// How to cut it, once somebody asks; none if it cannot be cut.
+    steps: OnceLock<Option<Steps>>,
     samples: Samples,
     /// Elements that a pass computes for a sample.
     elements: u64,
@@ -100,6 +103,7 @@ impl ModelFile {
         let elements = graph.fuse(&probe)? / probe[0].1.shape()[0] as u64;
         Ok(Self {
             graph,
+            steps: OnceLock::new(),
             samples,
             elements,
         })
@@ -202,6 +206,20 @@ impl Task for ModelFile {
         }
     }
 
+    fn stages(&self) -> Option<&dyn Stages<GraphModel, Batch>> {
+        let cut = || {
+            if self.graph.depends_on_batch() {
+                tracing::error!("a model with dropout or batch norm cannot be split");
+                return None;
+            }
+            let steps = self.graph.steps(&self.samples.first(1).inputs);
+            let steps = steps.inspect_err(|error| tracing::error!("the model cannot be split: {error}"));
+            steps.ok().flatten()
+        };
+        let steps = self.steps.get_or_init(cut).as_ref();
+        steps.map(|_| self as &dyn Stages<GraphModel, Batch>)
+    }
+
     fn follows(&self, name: &str) -> Option<f32> {
         let mut parameters = self.graph.parameters().iter();
         match parameters.find(|parameter| parameter.name == name)?.role {
@@ -217,19 +235,17 @@ impl Task for ModelFile {
         }
         let mut loss = Tensor::<1>::zeros([1], device);
         let mut right = Some(Tensor::<1>::zeros([1], device));
-        for start in (0..count).step_by(EVALUATION_BATCH) {
-            let end = count.min(start + EVALUATION_BATCH);
-            let batch = self.samples.test(start..end);
+        for part in (0..).map_while(|number| self.held_out(number)) {
             let output = match self
                 .graph
-                .run(model, &batch.inputs, device, PassOptions::default())
+                .run(model, &part.batch.inputs, device, PassOptions::default())
             {
                 Ok(output) => output,
                 Err(error) => return Some(not_a_number(model, &error).into()),
             };
-            let part = self.right(&output, &batch, device);
-            right = right.zip(part).map(|(sum, part)| sum + part);
-            loss = loss + output.loss * (end - start) as f32;
+            let own = self.right(&output, &part.batch, device);
+            right = right.zip(own).map(|(sum, own)| sum + own);
+            loss = loss + output.loss * part.samples as f32;
         }
         let scores = Scores::from(loss / count as f32);
         Some(match right {
@@ -261,6 +277,118 @@ impl Task for ModelFile {
         }
         let pieces = self.elements.saturating_mul(samples as u64) / PIECE_ELEMENTS;
         usize::try_from(pieces).unwrap_or(usize::MAX)
+    }
+}
+
+impl ModelFile {
+    fn step_of(
+        &self,
+        model: &GraphModel,
+        step: usize,
+        input: StepInput,
+        device: &Device,
+    ) -> Result<Stepped, GraphError> {
+        let options = PassOptions {
+            training: true,
+            dropout: None,
+        };
+        self.graph.step((self.cut(), step), model, input, device, options)
+    }
+
+    /// Only asked for when [`stages`](Task::stages) has made it.
+    fn cut(&self) -> &Steps {
+        let steps = self.steps.get().and_then(Option::as_ref);
+        steps.expect("a model that offers its steps")
+    }
+
+    /// A step before the last. `samples` counts those of the batch, for a result that the trainer refuses.
+    fn crossing(
+        &self,
+        model: &GraphModel,
+        step: usize,
+        input: StepInput,
+        (samples, device): (usize, &Device),
+    ) -> Tensor<3> {
+        match self.step_of(model, step, input, device) {
+            Ok(Stepped::Crossing(made)) => made,
+            Ok(Stepped::Output(_)) => unreachable!("the last step is the head"),
+            Err(error) => {
+                tracing::error!("a batch does not fit the model: {error}");
+                Tensor::full([samples, 1, self.cut().numbers(step)], f32::NAN, device)
+            }
+        }
+    }
+
+    fn last(
+        &self,
+        model: &GraphModel,
+        x: Tensor<3>,
+        batch: &Batch,
+        device: &Device,
+    ) -> Result<Output, GraphError> {
+        let input = StepInput {
+            crossing: Some(x),
+            batch: Some(&batch.inputs),
+        };
+        match self.step_of(model, self.cut().count() - 1, input, device)? {
+            Stepped::Output(output) => Ok(output),
+            Stepped::Crossing(_) => unreachable!("the last step gives the loss"),
+        }
+    }
+}
+
+impl Stages<GraphModel, Batch> for ModelFile {
+    fn steps(&self) -> usize {
+        self.cut().count()
+    }
+
+    fn input(&self, model: &GraphModel, batch: Batch, device: &Device) -> Tensor<3> {
+        let samples = batch.inputs[0].1.shape()[0];
+        let input = StepInput {
+            crossing: None,
+            batch: Some(&batch.inputs),
+        };
+        self.crossing(model, 0, input, (samples, device))
+    }
+
+    fn step(&self, model: &GraphModel, step: usize, x: Tensor<3>) -> Tensor<3> {
+        let (samples, device) = (x.dims()[0], x.device());
+        let input = StepInput {
+            crossing: Some(x),
+            batch: None,
+        };
+        self.crossing(model, step, input, (samples, &device))
+    }
+
+    fn head(&self, model: &GraphModel, x: Tensor<3>, batch: Batch, device: &Device) -> Tensor<1> {
+        match self.last(model, x, &batch, device) {
+            Ok(output) => output.loss,
+            Err(error) => not_a_number(model, &error),
+        }
+    }
+
+    fn held_out(&self, number: usize) -> Option<HeldOut<Batch>> {
+        let count = self.samples.held_out().min(MOST_EVALUATED);
+        let start = number * EVALUATION_BATCH;
+        let end = count.min(start + EVALUATION_BATCH);
+        (start < end).then(|| HeldOut {
+            batch: self.samples.test(start..end),
+            samples: end - start,
+            predictions: end - start,
+        })
+    }
+
+    fn scores(&self, model: &GraphModel, x: Tensor<3>, batch: Batch, device: &Device) -> Scores {
+        let output = match self.last(model, x, &batch, device) {
+            Ok(output) => output,
+            Err(error) => return not_a_number(model, &error).into(),
+        };
+        let right = self.right(&output, &batch, device);
+        let scores = Scores::from(output.loss);
+        match right {
+            Some(right) => scores.with("accuracy", right / batch.inputs[0].1.shape()[0] as f32),
+            None => scores,
+        }
     }
 }
 
