@@ -1,9 +1,12 @@
 //! Sends hostile frames to peers on all cores, and reports the world in which one panicked or held too much.
 //!
 //! `cargo run --release -p annulus-core --features sim --example fuzz -- --frames 100000000` `... -- --from 4711
-//! --frames 4000` runs one world again.
+//! --frames 4000` runs one world again. `... -- --beginnings FOLDER` writes frames of a run that goes well, where a fuzzer
+//! that watches coverage begins.
 
-use annulus_core::sim::fuzz::{FRAMES, Fuzzed, fuzz};
+use annulus_core::sim::fuzz::{FRAMES, Fuzzed, beginnings, fuzz};
+use annulus_core::{Layout, Manifest};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,12 +16,21 @@ fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
     let (mut frames, mut from) = (1_000_000u64, 0u64);
     while let Some(arg) = args.next() {
-        let value = args.next().and_then(|text| text.parse().ok());
-        match (arg.as_str(), value) {
+        let value = args.next();
+        if let ("--beginnings", Some(folder)) = (arg.as_str(), &value) {
+            return write_beginnings(Path::new(folder)).map_or_else(
+                |error| {
+                    eprintln!("{folder}: {error}");
+                    ExitCode::FAILURE
+                },
+                |()| ExitCode::SUCCESS,
+            );
+        }
+        match (arg.as_str(), value.and_then(|text| text.parse().ok())) {
             ("--frames", Some(n)) => frames = n,
             ("--from", Some(n)) => from = n,
             _ => {
-                eprintln!("usage: fuzz [--frames N] [--from SEED]");
+                eprintln!("usage: fuzz [--frames N] [--from SEED] | fuzz --beginnings FOLDER");
                 return ExitCode::from(2);
             }
         }
@@ -71,4 +83,18 @@ fn main() -> ExitCode {
     } else {
         ExitCode::FAILURE
     }
+}
+
+/// Writes what the fuzzers of coverage begin with, a folder for each.
+fn write_beginnings(folder: &Path) -> std::io::Result<()> {
+    let frames = (0..4).flat_map(beginnings).collect();
+    let manifest = Manifest::new(Layout::flat(3)).encode();
+    for (name, files) in [("frames", frames), ("manifest", vec![manifest])] {
+        let folder = folder.join(name);
+        std::fs::create_dir_all(&folder)?;
+        for (number, bytes) in files.iter().enumerate() {
+            std::fs::write(folder.join(number.to_string()), bytes)?;
+        }
+    }
+    Ok(())
 }

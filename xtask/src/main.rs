@@ -6,6 +6,7 @@
 mod bench_browser;
 mod browser;
 mod command;
+mod fuzz;
 #[path = "../../shaders/src/kernel/include.rs"]
 mod include;
 mod mutate;
@@ -32,7 +33,8 @@ usage: cargo xtask COMMAND
   bench-browser --link
                       bytes a second of a tab's link, by windows and frames
   kernels             what compilers for hardware make of the kernels, where there is no hardware
-  prove               the tests that take long: the same again and again, for half an hour or more; and `kernels`
+  prove               the tests that take long, for more than an hour: the same again and again, planted bugs; and `kernels`
+  fuzz [SECONDS]      fuzzers that watch coverage, on what strangers send to a peer; each for a minute, or so long
   package             what others install: a tarball, a Debian package, a wheel, their sums
   netlab [WORD [N]]   peers behind routers of all sorts, in network namespaces: which way do they find? (root); those cases
                       alone whose names hold a word, N times each
@@ -60,6 +62,10 @@ fn main() -> ExitCode {
         ["netlab", word] => netlab::run(&root(), word, 1),
         ["netlab", word, times] if times.parse::<u32>().is_ok() => {
             netlab::run(&root(), word, times.parse().unwrap_or(1))
+        }
+        ["fuzz"] => fuzz::run(&root(), 60),
+        ["fuzz", seconds] if seconds.parse::<u64>().is_ok() => {
+            fuzz::run(&root(), seconds.parse().unwrap_or(60))
         }
         ["package"] => package::run(&root()),
         ["mutate", kernels @ ..] => mutate::mutate(&root(), kernels),

@@ -31,6 +31,8 @@ const PEERS: usize = 5;
 const EVE: usize = PEERS - 1;
 /// Hostile frames of a world; after this many, little of the run is left.
 pub const FRAMES: u64 = 4_000;
+/// Frames between peers until they have come together.
+const SETTLED: u64 = 300;
 /// Frames that Eve remembers.
 const MEMORY: usize = 512;
 /// Bytes that a peer may hold of received data, besides a few vectors.
@@ -63,6 +65,41 @@ pub fn fuzz(seed: u64, frames: u64) -> Result<Fuzzed, String> {
     }
     world.told.rounds = world.rounds;
     Ok(world.told)
+}
+
+/// Frames between the peers of a run that goes well, each with what [`feed`] puts before it: where a fuzzer that watches
+/// coverage begins.
+pub fn beginnings(seed: u8) -> Vec<Vec<u8>> {
+    let world = Conversation::settled(seed);
+    let kept = world.heard.iter().filter_map(|frame| {
+        let length = u16::try_from(frame.len()).ok()?;
+        Some([&[seed], &length.to_le_bytes()[..], frame].concat())
+    });
+    kept.collect()
+}
+
+/// Lets Eve send frames that a fuzzer has made: a byte that draws the world, then each frame after its length in two bytes.
+/// She signs in her own name what can be read.
+///
+/// # Errors
+///
+/// If a peer held more than it may.
+pub fn feed(input: &[u8]) -> Result<(), String> {
+    let Some((seed, mut rest)) = input.split_first() else {
+        return Ok(());
+    };
+    let mut world = Conversation::settled(*seed);
+    while let Some((length, after)) = rest.split_first_chunk() {
+        let end = usize::from(u16::from_le_bytes(*length)).min(after.len());
+        let (frame, next) = after.split_at(end);
+        rest = next;
+        if let Ok(mut message) = Message::decode(Bytes::copy_from_slice(frame)) {
+            world.sign(&mut message);
+            world.take(message)?;
+        }
+        world.honest();
+    }
+    Ok(())
 }
 
 struct Conversation {
@@ -119,6 +156,15 @@ impl Conversation {
             rounds: 0,
         };
         world.begin();
+        world
+    }
+
+    /// A world in which the peers have come together.
+    fn settled(seed: u8) -> Self {
+        let mut world = Self::new(u64::from(seed));
+        while world.told.honest <= SETTLED {
+            world.honest();
+        }
         world
     }
 
@@ -182,7 +228,7 @@ impl Conversation {
             self.rename();
         }
         // At first they may come together undisturbed.
-        let settled = self.told.honest > 300;
+        let settled = self.told.honest > SETTLED;
         match self.rng.below(1000) {
             0 if settled => {
                 let (a, b) = (self.rng.index(PEERS), self.rng.index(PEERS));
@@ -279,7 +325,6 @@ impl Conversation {
 
     /// Eve sends a frame to a peer.
     fn hostile(&mut self) -> Result<(), String> {
-        let to = self.rng.index(EVE);
         let Some(frame) = self.rng.pick_ref(&self.heard).cloned() else {
             return Ok(());
         };
@@ -289,7 +334,12 @@ impl Conversation {
             return Ok(());
         };
         self.told.read += 1;
-        let from = self.ids[EVE];
+        self.take(message)
+    }
+
+    /// A peer takes what Eve sends, and keeps little of it.
+    fn take(&mut self, message: Message) -> Result<(), String> {
+        let (from, to) = (self.ids[EVE], self.rng.index(EVE));
         // Nobody reads answers to Eve, unless she runs a peer.
         self.give(to, Input::Message { from, message });
         let kept = self.peers[to].as_ref().map_or(0, Peer::buffered_bytes);
