@@ -1,26 +1,20 @@
 //! A guest that floods a member with frames, or asks for much and reads nothing. The run goes on, and memory has a bound.
 
 mod common;
+mod hostile;
 
-use annulus::net::config::QuicConfig;
-use annulus::net::identity::Identity;
-use annulus::net::link::{Frame, Lane, Link, LinkEvent, SendError, next_event};
-use annulus::net::quic::QuicLink;
+use annulus::net::link::{Frame, Lane, Link};
 use annulus::net::ticket::Ticket;
-use annulus_core::conviction::Conviction;
-use annulus_core::wire::{Envelope, Message};
-use annulus_core::{Contact, Digest, PeerId};
-use bytes::Bytes;
+use annulus_core::wire::Message;
+use annulus_core::{Digest, PeerId};
 use common::*;
-use std::time::{Duration, Instant};
+use hostile::{Guest, signed_frames};
+use std::time::Duration;
 use tokio::runtime::Runtime;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 /// How long a flood lasts.
 const FLOOD: Duration = Duration::from_secs(6);
-
-/// Frames that a guest sends at once, again and again: more than a member can check.
-const FRAMES: usize = 100;
 
 /// Two members, and what a guest needs to reach the first.
 fn two(folder: &Folder) -> (Node, Node, PeerId, Ticket) {
@@ -32,112 +26,12 @@ fn two(folder: &Folder) -> (Node, Node, PeerId, Ticket) {
     (first, second, peer, text.parse().expect("a ticket"))
 }
 
-/// A guest that takes part in nothing.
-struct Guest {
-    link: QuicLink,
-    identity: Identity,
-    of: PeerId,
-}
-
-impl Guest {
-    async fn at(of: PeerId, ticket: &Ticket, inbox_bytes: usize) -> Self {
-        let identity = Identity::generate();
-        let config = QuicConfig {
-            inbox_bytes,
-            receive_window: 1 << 20,
-            ..QuicConfig::new(ticket.root, ticket.right(), Bytes::new())
-        };
-        let mut link = QuicLink::start(&identity, config).expect("a socket");
-        let addresses: Vec<String> = ticket.addrs.iter().map(ToString::to_string).collect();
-        link.dial(of, &addresses);
-        let up = next_event(&mut link).await;
-        assert!(matches!(up, Some(LinkEvent::Up { .. })), "{up:?}");
-        Self { link, identity, of }
-    }
-
-    /// The status that a member tells everybody.
-    async fn status(&mut self) -> Message {
-        loop {
-            if let Some(LinkEvent::Frame { bytes, .. }) = next_event(&mut self.link).await
-                && let Ok(message) = Message::decode(bytes)
-                && matches!(message, Message::Status { claim: Some(_), .. })
-            {
-                return message;
-            }
-        }
-    }
-
-    /// Sends a frame again and again. Whether the link still stands.
-    async fn flood(mut self, frame: &Bytes) -> bool {
-        let until = Instant::now() + FLOOD;
-        while Instant::now() < until {
-            for _ in 0..FRAMES {
-                if self.link.send(self.of, Lane::Control, Frame::from(frame.clone())) == Err(SendError::NotUp)
-                {
-                    return false;
-                }
-            }
-            let event = timeout(Duration::from_millis(1), next_event(&mut self.link)).await;
-            if matches!(event, Ok(Some(LinkEvent::Down { .. }))) {
-                return false;
-            }
-        }
-        true
-    }
-}
-
 fn round(node: &Node) -> u64 {
     let log = node.log();
     log.iter()
         .rev()
         .find(|seen| seen.is("round"))
         .map_or(0, Seen::round)
-}
-
-/// A frame of each kind that holds signatures.
-async fn signed_frames(guest: &mut Guest, ticket: &Ticket) -> Vec<(&'static str, Bytes)> {
-    let status = guest.status().await;
-    let Message::Status {
-        claim: Some(claim), ..
-    } = &status
-    else {
-        unreachable!("it has a claim")
-    };
-    let header = claim.record.headers[0].clone();
-    let mut other = header.clone();
-    other.content.loss += 1.0;
-    let of_claim = annulus_core::signature::Attempt {
-        chain: Digest([0; 32]),
-        view: annulus_core::wire::ViewKey {
-            round: claim.record.round,
-            attempt: 0,
-            id: 0,
-        },
-    };
-    let convicted = Message::Convicted(Box::new(Conviction::new(of_claim, [header, other])));
-    let follow = Message::Follow {
-        have: None,
-        // Somebody else's.
-        admission: Box::new(ticket.right().admit(guest.of, ticket.root.run)),
-        contact: Contact::default(),
-    };
-    let relay = Message::Relay {
-        envelope: Envelope {
-            from: guest.link.peer(),
-            to: guest.of,
-            number: 1,
-            lane: Lane::Control,
-            signature: guest.identity.key().sign_bytes(b"something else"),
-        },
-        frame: Message::Doubt.to_frame(),
-    };
-    let all = [
-        ("claims", status.clone()),
-        ("proofs", convicted),
-        ("requests to follow", follow),
-        ("relayed frames", relay),
-    ];
-    all.map(|(kind, message)| (kind, message.to_frame())).to_vec()
 }
 
 #[test]
@@ -156,8 +50,11 @@ fn a_flood_does_not_halve_the_rounds() {
         let before = round(&first);
         let (kind, stands) = runtime.block_on(async {
             let mut guest = Guest::at(peer, &ticket, 64 << 20).await;
-            let (kind, frame) = signed_frames(&mut guest, &ticket).await.swap_remove(which);
-            (kind, guest.flood(&frame).await)
+            let (kind, frame) = signed_frames(&mut guest, &ticket)
+                .await
+                .expect("a link")
+                .swap_remove(which);
+            (kind, guest.flood(&frame, FLOOD).await)
         });
         let flooded = round(&first) - before;
         // The machine may have been busy with other things before or after.

@@ -211,6 +211,10 @@ impl Node {
         }
     }
 
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().is_ok_and(|status| status.is_none())
+    }
+
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
