@@ -65,12 +65,16 @@ pub struct StepInput<'a> {
 
 /// What a step gives.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "one is made for each step")]
 pub enum Stepped {
     /// A value for the next step: samples, 1, and all numbers of a sample.
     Crossing(Tensor<3>),
     /// Of the last step.
     Output(Output),
 }
+
+/// The shape of each value that a pass has made.
+type Shapes = Vec<Option<Vec<usize>>>;
 
 /// What a value follows from, apart from shapes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -110,7 +114,7 @@ impl Graph {
         let (plan, two) = self.dry(&inputs, 2)?;
         let (_, three) = self.dry(&inputs, 3)?;
         let crosses = |slot: usize| {
-            let shape = |shapes: &[Option<Vec<usize>>], samples: usize| {
+            let shape = |shapes: &Shapes, samples: usize| {
                 let shape = shapes[slot].as_deref()?.strip_prefix(&[samples])?;
                 Some(shape.to_vec())
             };
@@ -195,11 +199,7 @@ impl Graph {
 
     /// Runs a batch of zeros on parameters of zeros, of which each is one number in memory: which values follow from
     /// shapes alone, and the shapes of all.
-    fn dry(
-        &self,
-        inputs: &[Vec<usize>],
-        samples: usize,
-    ) -> Result<(Plan, Vec<Option<Vec<usize>>>), GraphError> {
+    fn dry(&self, inputs: &[Vec<usize>], samples: usize) -> Result<(Plan, Shapes), GraphError> {
         let device = Device::flex();
         let mut pass = Pass::new(device.as_dispatch(), &self.limits, &self.names);
         let zeros = |shape: &[usize]| {
@@ -341,13 +341,10 @@ impl Flow {
             alive.extend(learnt.filter(|slot| self.last.contains_key(slot)));
             alive.retain(|slot| self.last[slot] > *number);
             let only = (alive.len() == 1).then(|| alive.first().copied()).flatten();
-            if let Some(crossing) = only.and_then(&crosses) {
-                if best
-                    .as_ref()
-                    .is_none_or(|(_, best)| crossing.numbers() < best.numbers())
-                {
-                    best = Some((number + 1, crossing));
-                }
+            if let Some(crossing) = only.and_then(&crosses)
+                && (best.as_ref()).is_none_or(|(_, best)| crossing.numbers() < best.numbers())
+            {
+                best = Some((number + 1, crossing));
             }
         }
         rows.push(found);

@@ -6,15 +6,17 @@ use crate::packages;
 use crate::python;
 use crate::tally::{Reader, Show, Tally};
 use crate::tidy;
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader};
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Output, Stdio};
+use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 /// Everything. Ends with one line that sums it all up.
 pub fn test(root: &Path, seeds: &str) -> bool {
     let began = Instant::now();
     packages::install();
+    let page = Page::start(root);
     let mut tally = Tally::default();
     tally.add(tool(root, "fmt", "format", &["fmt", "--all", "--check"]));
     title("tidiness");
@@ -29,8 +31,10 @@ pub fn test(root: &Path, seeds: &str) -> bool {
         "warnings",
     ];
     tally.add(tool(root, "clippy", "lints", &lints));
-    tally.add(page(root));
     title("tests");
+    // What does not compile is told and counted below.
+    succeeds(compile_tests(root));
+    tally.add(page.finish());
     tally.add(cargo_test(root, &[], &[]));
     tally.add(python::test(root));
     title("simulation");
@@ -43,7 +47,7 @@ pub fn test(root: &Path, seeds: &str) -> bool {
 /// The page, and the tests that open it in a real browser.
 pub fn browser_test(root: &Path) -> bool {
     packages::install();
-    let mut tally = page(root);
+    let mut tally = Page::start(root).finish();
     title("tests in a browser");
     let tests = [
         "tabs",
@@ -87,23 +91,50 @@ fn offline_tests(root: &Path) -> Tally {
     cargo_test(root, &["--test", "kernels"], &["offline::"])
 }
 
-/// The page that nodes serve, and the one that tries the kernels out.
-fn page(root: &Path) -> Tally {
-    let mut tally = Tally::default();
-    if let Err(why) = browser::can_build(root) {
-        title("page");
-        println!("skipped: the page, and with it all tests in a browser: {why}");
-        tally.skipped += 1;
-        return tally;
-    }
-    for example in [None, Some("kernels")] {
-        let built = browser::build(root, example);
-        if let Err(why) = &built {
-            println!("{why}");
+/// The page that nodes serve, and the one that tries the kernels out. They are built beside other steps: no compiler keeps
+/// all cores busy for long.
+enum Page {
+    /// Why there is none.
+    Absent(String),
+    /// What the builds print, in their order.
+    Building(JoinHandle<Vec<io::Result<Output>>>),
+}
+
+impl Page {
+    fn start(root: &Path) -> Self {
+        if let Err(why) = browser::can_build(root) {
+            return Self::Absent(why);
         }
-        tally.count(built.is_ok());
+        let build = |example: &[&str]| {
+            let program = std::env::current_exe()?;
+            Command::new(program).arg("browser").args(example).output()
+        };
+        Self::Building(thread::spawn(move || vec![build(&[]), build(&["kernels"])]))
     }
-    tally
+
+    fn finish(self) -> Tally {
+        let mut tally = Tally::default();
+        match self {
+            Self::Absent(why) => {
+                title("page");
+                println!("skipped: the page, and with it all tests in a browser: {why}");
+                tally.skipped += 1;
+            }
+            Self::Building(builds) => {
+                for built in builds.join().expect("no build panics") {
+                    let printed = built
+                        .as_ref()
+                        .map(|output| [&output.stdout[..], &output.stderr].concat());
+                    match printed {
+                        Ok(printed) => println!("{}", String::from_utf8_lossy(&printed)),
+                        Err(error) => println!("the page cannot be built: {error}"),
+                    }
+                    tally.count(built.is_ok_and(|output| output.status.success()));
+                }
+            }
+        }
+        tally
+    }
 }
 
 /// Simulated worlds. The example is built with the tests' choice of features, so that nothing is compiled for it alone.
@@ -170,6 +201,12 @@ fn cargo_test(root: &Path, which: &[&str], how: &[&str]) -> Tally {
         tally.passed += std::mem::take(&mut tally.failed);
     }
     tally
+}
+
+fn compile_tests(root: &Path) -> Command {
+    let mut command = cargo(root);
+    command.args(["test", "--release", "--workspace", "--no-run"]);
+    command
 }
 
 /// Runs tests, and names those that failed.
