@@ -296,7 +296,7 @@ impl Node {
     }
 
     /// Prints what is needed to understand a failure: all events but rounds, and for each the round before it.
-    fn tell(&self) {
+    pub fn tell(&self) {
         eprintln!("--- {}:", self.name);
         let log = self.log.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         for (i, seen) in log.iter().enumerate().filter(|(_, seen)| !seen.is("round")) {
