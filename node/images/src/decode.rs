@@ -49,7 +49,7 @@ pub fn size_of(bytes: &[u8]) -> Result<Size, String> {
 ///
 /// # Errors
 ///
-/// If it is no such file, is damaged, or has more than 100 million pixels.
+/// If it is another kind of file, is damaged, or has more than 100 million pixels.
 pub fn decode(bytes: &[u8]) -> Result<Picture, String> {
     let (coded, size) = open(bytes)?;
     let (pixels, space, orientation) = match coded {
@@ -139,7 +139,7 @@ fn damaged(why: &str) -> String {
     format!("it is damaged: {why}")
 }
 
-/// What a file is that is neither PNG nor JPEG.
+/// Names the kind of a file that is neither PNG nor JPEG.
 fn what_else(bytes: &[u8]) -> String {
     let kind = match bytes {
         [] => return "it is empty".into(),

@@ -128,7 +128,7 @@ impl Network {
             }
         }
         let mut out = vec![0.0; self.plan.outputs];
-        self.output.add(&x.mean(), &mut out);
+        self.output.add(&[x.maximum(), x.mean()].concat(), &mut out);
         out
     }
 }
@@ -235,6 +235,17 @@ impl Map {
         }
     }
 
+    /// The maximum of each channel, of numbers that are not negative.
+    fn maximum(&self) -> Vec<f32> {
+        let mut most = vec![0.0f32; self.channels];
+        for place in self.values.chunks_exact(self.channels) {
+            most.iter_mut()
+                .zip(place)
+                .for_each(|(most, value)| *most = most.max(*value));
+        }
+        most
+    }
+
     /// The mean of each channel.
     fn mean(&self) -> Vec<f32> {
         let mut sums = vec![0.0; self.channels];
@@ -295,6 +306,7 @@ mod tests {
         };
         assert_eq!(x.clone().pool().values, [8.0, -1.0]);
         assert_eq!(x.mean(), [8.0, -9.0]);
+        assert_eq!(x.maximum(), [16.0, 0.0]);
         assert_eq!(x.relu().mean(), [8.0, 0.0]);
     }
 }

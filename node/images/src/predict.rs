@@ -6,7 +6,7 @@ use crate::threads;
 use annulus_table::{Judged, Target, softmax, tested};
 use std::fmt::Write as _;
 
-/// What a picture's class is called in files of predictions.
+/// The name of a picture's class in files of predictions.
 pub const TARGET: &str = "class";
 
 /// All that a prediction needs.
@@ -98,7 +98,7 @@ mod pictures {
         ///
         /// # Errors
         ///
-        /// If it is no picture.
+        /// If it is not a picture.
         pub fn predict(&self, name: &str, bytes: &[u8]) -> Result<String, ImageError> {
             let answer = self
                 .answer_file(bytes)
@@ -143,7 +143,7 @@ mod pictures {
         ///
         /// # Errors
         ///
-        /// If it is no picture.
+        /// If it is not a picture.
         pub fn answer_json(&self, bytes: &[u8]) -> Result<Value, ImageError> {
             let answer = self
                 .answer_file(bytes)

@@ -110,7 +110,7 @@ impl Records {
     ///
     /// # Errors
     ///
-    /// If it is no file of packed pictures, or a part has none.
+    /// If it is not a file of packed pictures, or a part has none.
     pub fn read(name: &str, bytes: Vec<u8>) -> Result<Self, ImageError> {
         let read = Self::parse(bytes);
         read.map_err(|why| {
@@ -131,7 +131,7 @@ impl Records {
             .map_err(|error| format!("its facts cannot be read: {error}"))?;
         facts.check()?;
         let (start, end) = (8 + length, bytes.len());
-        // The place of a tensor of this type, in which each picture has so many bytes.
+        // The place of a tensor of this type, with `of_each` bytes for each picture.
         let place = |name: &str, kind: &str, of_each: usize| {
             let tensor = &header[name];
             let number = |value: &Value| value.as_u64().and_then(|number| usize::try_from(number).ok());

@@ -133,7 +133,7 @@ mod tests {
         assert_eq!(square(&grey(1, 3, &[1, 2, 3]), 1, 1), [2]);
     }
 
-    /// What a viewer shows for each orientation of a picture whose rows are `12` and `34`.
+    /// A viewer shows these for each orientation of a picture whose rows are `12` and `34`.
     #[test]
     fn pictures_are_turned_as_cameras_say() {
         let seen = [

@@ -120,7 +120,7 @@ pub fn export_finished(
     if run.manifest().split.is_some() {
         return Ok(None);
     }
-    // What the run was founded from may be a folder, which was packed into this one.
+    // The user's data may be a folder, which was packed into a file here.
     let packed = task
         .packed
         .map(|name| dir.join(name))

@@ -11,7 +11,7 @@ use super::*;
 use crate::device::{self, DeviceChoice, DeviceError};
 use crate::net::identity::Identity;
 use crate::options::ActedSpeed;
-use crate::task::{Data, Scores, TaskError};
+use crate::task::{Data, Dataset, Scores, TaskError};
 use crate::tasks::digits::{Digits, DigitsConfig, ModelKind};
 use annulus_core::cut::Cut;
 use annulus_core::invitation::Invitation;

@@ -80,8 +80,9 @@ impl ConvNet {
             }
         }
         let [count, channels, rows, columns] = x.dims();
-        let mean = x.reshape([count, channels, rows * columns]).mean_dim(2);
-        self.fc.forward(mean.reshape([count, channels]))
+        let places = x.reshape([count, channels, rows * columns]);
+        let of_all = Tensor::cat(vec![places.clone().max_dim(2), places.mean_dim(2)], 1);
+        self.fc.forward(of_all.reshape([count, 2 * channels]))
     }
 }
 
