@@ -28,7 +28,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             model: Model::Cnn,
-            // Enough for 98 % on MNIST in two minutes of two cores; see docs/images.md.
+            // Enough for 98 % on MNIST; see docs/images.md.
             width: 16,
             blocks: 1,
             size: 0,

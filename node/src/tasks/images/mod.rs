@@ -63,7 +63,7 @@ impl Task for Images {
         "which class does a picture show? --data FOLDER with a folder of PNG and JPEG files for each class";
     // Tried on the pictures of docs/images.md.
     const SETTINGS: &'static [&'static str] = &[
-        "rounds=1000",
+        "rounds=600",
         "optimizer=adamw",
         "lr=3e-3",
         "weight_decay=0.05",
@@ -161,9 +161,9 @@ impl Task for Images {
     }
 
     fn suited_rounds(&self) -> Option<NonZeroU64> {
-        // Twenty passes, as tried on the pictures of docs/images.md, and more of few pictures.
+        // Tried on the pictures of docs/images.md: ten passes, and more over few pictures.
         let batch = self.suited_batch()?.get();
-        NonZeroU64::new((20 * self.data.len() / u64::from(batch)).clamp(300, 20_000))
+        NonZeroU64::new((10 * self.data.len() / u64::from(batch)).clamp(600, 20_000))
     }
 
     fn layers(&self) -> Vec<Layer> {
