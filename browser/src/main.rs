@@ -4,5 +4,6 @@ annulus_browser::main!(
     annulus::tasks::digits::Digits,
     annulus::tasks::gpt::Gpt,
     annulus::tasks::graph::ModelFile,
-    annulus::tasks::table::TableTask
+    annulus::tasks::table::TableTask,
+    annulus::tasks::images::Images
 );

@@ -38,6 +38,13 @@ pub type Sink<'a> = &'a mut (dyn FnMut(Event) + Send);
 pub enum Event {
     /// This peer is up: it knows the run's manifest, its device works, and others can dial it.
     Ready(Ready),
+    /// Progress of a founder that packs a folder of data into the file that the run learns from.
+    Pack {
+        /// Steps done: each file is looked at, and then read.
+        done: u64,
+        /// All steps.
+        total: u64,
+    },
     /// Progress of a newcomer that fetches the run's data.
     Fetch {
         /// Bytes here.

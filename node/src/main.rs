@@ -4,6 +4,7 @@ use annulus::task_factory::TaskFactory;
 use annulus::tasks::digits::Digits;
 use annulus::tasks::gpt::Gpt;
 use annulus::tasks::graph::ModelFile;
+use annulus::tasks::images::Images;
 use annulus::tasks::table::TableTask;
 use std::process::ExitCode;
 
@@ -13,5 +14,6 @@ fn main() -> ExitCode {
         TaskFactory::of::<Gpt>(),
         TaskFactory::of::<ModelFile>(),
         TaskFactory::of::<TableTask>(),
+        TaskFactory::of::<Images>(),
     ])
 }

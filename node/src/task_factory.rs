@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Makes a worker. Each thread that needs one calls it.
@@ -27,10 +28,16 @@ pub struct TaskFactory {
     pub about: &'static str,
     /// Run settings that suit it, as `key=value`.
     pub run_settings: &'static [&'static str],
-    /// Whether its models predict from files.
-    pub predicts: bool,
+    /// What its models predict from, as a person names it; none if they do not.
+    pub predicts: Option<&'static str>,
     /// Endings of data files for which it is the task where the user names none.
     pub files: &'static [&'static str],
+    /// Whether it is the task for a folder of data where the user names none.
+    pub is_for: fn(&Path) -> bool,
+    /// The name of the file that it packs a folder of data into; none: it reads folders themselves.
+    pub packed: Option<&'static str>,
+    /// Packs a folder: settings as JSON text, the folder, and what hears how many of how many steps are done.
+    pub pack: PackFolder,
     /// Its settings with their default values: an object, or null if it has none.
     pub defaults: fn() -> Value,
     /// What its settings do: `key=value` as it is typed, and one line.
@@ -51,6 +58,9 @@ pub struct TaskFactory {
 /// Writes these values into the ONNX file among the data.
 #[cfg(not(target_family = "wasm"))]
 pub type WriteOnnx = fn(&Data, &Tensors) -> Result<Option<Vec<u8>>, TaskError>;
+
+/// Makes a file of a folder.
+pub type PackFolder = fn(&str, &Path, &mut dyn FnMut(u64, u64)) -> Result<Vec<u8>, TaskError>;
 
 /// Makes a predictor of a model file's metadata and tensors.
 pub type MakePredictor =
@@ -194,6 +204,9 @@ impl TaskFactory {
             run_settings: T::SETTINGS,
             predicts: T::PREDICTS,
             files: T::FILES,
+            is_for: T::is_for,
+            packed: T::PACKED,
+            pack: |config, folder, tell| T::pack(&settings::<T>(config)?, folder, tell),
             defaults: || json(&T::Config::default()),
             help: T::HELP,
             check: |config| read::<T>(config).map(drop),
@@ -240,8 +253,11 @@ impl TaskFactory {
             name,
             about: "",
             run_settings,
-            predicts: false,
+            predicts: None,
             files: &[],
+            is_for: |_| false,
+            packed: None,
+            pack: |_, _, _| Err("not packed here".into()),
             defaults,
             help: &[],
             check: |_| Ok(()),
@@ -261,6 +277,12 @@ fn json(config: &impl Serialize) -> Value {
 /// A task's settings; or what they must be, in words for whoever typed them.
 fn read<T: Task>(config: &str) -> Result<T::Config, String> {
     serde_json::from_str(config).map_err(|error| plain(&error.to_string()))
+}
+
+/// A task's settings, for a task that is loaded.
+fn settings<T: Task>(config: &str) -> Result<T::Config, TaskError> {
+    let config = read::<T>(config);
+    config.map_err(|why| format!("a setting of the task {} is not possible: {why}", T::NAME).into())
 }
 
 /// Serde's message about a value that does not fit, in plain words.
@@ -287,8 +309,7 @@ fn load<T: Task>(
     files: Option<Data>,
     make: impl FnOnce(T::Config) -> Result<T, TaskError>,
 ) -> Result<LoadedTask, TaskError> {
-    let config = read::<T>(config)
-        .map_err(|why| format!("a setting of the task {} is not possible: {why}", T::NAME))?;
+    let config = settings::<T>(config)?;
     let text = json(&config).to_string();
     let task = Arc::new(make(config)?);
     let (in_steps, in_spans, in_drawing, in_finish) =
@@ -372,11 +393,12 @@ mod tests {
 
     #[test]
     fn each_setting_of_the_tasks_here_has_help() {
-        use crate::tasks::{digits::Digits, gpt::Gpt, table::TableTask};
+        use crate::tasks::{digits::Digits, gpt::Gpt, images::Images, table::TableTask};
         let all = [
             TaskFactory::of::<Gpt>(),
             TaskFactory::of::<Digits>(),
             TaskFactory::of::<TableTask>(),
+            TaskFactory::of::<Images>(),
         ];
         for task in all {
             let mut told: Vec<_> = task

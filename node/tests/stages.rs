@@ -118,7 +118,7 @@ impl Workshop for Bench<'_> {
             let worker = self.worker.insert(worker(self.task, &self.model, steps)?);
             worker.load(weights)?;
         }
-        let samples = self.shuffle.samples(&pass.positions);
+        let samples = self.shuffle.draws(&pass.positions);
         let done = read_sync(span::pass(&mut **self.worker.as_mut().unwrap(), pass, &samples))?;
         self.loss += done.loss;
         Ok(done)

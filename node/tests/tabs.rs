@@ -81,12 +81,7 @@ fn assert_used(dir: &str, tabs: &[String]) {
                 if left_out.contains(&peer.to_hex()) {
                     return Ok(vec![0.0; asked.params.len()]);
                 }
-                let samples: Vec<u64> = asked
-                    .positions
-                    .into_iter()
-                    .flatten()
-                    .map(|p| shuffle.index(p))
-                    .collect();
+                let samples = shuffle.draws(&asked.positions);
                 worker
                     .contribute(asked.params.to_vec(), &samples)
                     .map(|made| made.gradient)

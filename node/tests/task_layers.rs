@@ -8,10 +8,13 @@ use annulus::task_factory::TaskFactory;
 use annulus::tasks::digits::Digits;
 use annulus::tasks::gpt::Gpt;
 use annulus::tasks::graph::ModelFile;
+use annulus::tasks::images::Images;
 use annulus::trainer::TrainerOptions;
+use annulus_images::{FILE, Facts, Records};
 use annulus_shaders::KERNELS;
 use annulus_shaders::launch::adapter_of;
 use annulus_shaders::needs;
+use annulus_table::Part;
 use burn::tensor::wgpu::MemoryConfiguration;
 use burn::tensor::{Device, DeviceKind as Selector};
 use safetensors::tensor::{SafeTensors, TensorView};
@@ -32,7 +35,39 @@ fn cases() -> Vec<Case> {
         });
         (TaskFactory::of::<Gpt>(), config, None)
     });
-    digits.into_iter().chain(gpt).chain(model_files()).collect()
+    digits
+        .into_iter()
+        .chain(gpt)
+        .chain(pictures())
+        .chain(model_files())
+        .collect()
+}
+
+/// Both models of pictures.
+fn pictures() -> [Case; 2] {
+    let (pixels, labels) = (vec![100; 12 * 10 * 10 * 3], [0, 1].repeat(6));
+    let parts = [Part::Train, Part::Train, Part::Validation, Part::Test].repeat(3);
+    let (mean, deviation) = Facts::measure(3, std::iter::once(&pixels[..]));
+    let facts = Facts {
+        name: "grey".into(),
+        classes: vec!["a".into(), "b".into()],
+        size: 10,
+        channels: 3,
+        mean,
+        deviation,
+        resized: String::new(),
+        divided: String::new(),
+        skipped: (0, Vec::new()),
+    };
+    let packed = Records::write(&facts, &labels, &parts, &pixels);
+    ["cnn", "resnet"].map(|model| {
+        let data = Data::file_in_memory(FILE, packed.clone());
+        (
+            TaskFactory::of::<Images>(),
+            json!({"model": model, "width": 8}),
+            Some(data),
+        )
+    })
 }
 
 /// Models from files, which have most patterns that become operations of ours.

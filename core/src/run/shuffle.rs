@@ -67,10 +67,14 @@ impl Shuffle {
         index
     }
 
-    /// The samples at some positions, in order.
-    pub fn samples(&self, positions: &[Range<u64>]) -> Vec<u64> {
+    /// The draws at some positions, in order. A draw is a sample in an epoch, as one number: the sample, plus the number of
+    /// samples for each epoch before. So it also tells an epoch's crop of a picture from another's.
+    pub fn draws(&self, positions: &[Range<u64>]) -> Vec<u64> {
         let positions = positions.iter().cloned().flatten();
-        positions.map(|position| self.index(position)).collect()
+        let epoch = |position| position - position % self.samples;
+        positions
+            .map(|position| epoch(position).wrapping_add(self.index(position)))
+            .collect()
     }
 }
 
@@ -188,6 +192,17 @@ mod tests {
         assert_eq!(orders.len(), 50);
         // Seed s in epoch e + 1 is not seed s + 1 in epoch e.
         assert_ne!(epoch(shuffle(5, 100), 1), epoch(shuffle(6, 100), 0));
+    }
+
+    #[test]
+    fn a_draw_is_a_sample_in_an_epoch() {
+        let shuffle = shuffle(5, 10);
+        let draws = shuffle.draws(&[7..9, 18..23]);
+        let expected =
+            [7, 8, 18, 19, 20, 21, 22].map(|position| position / 10 * 10 + shuffle.index(position));
+        assert_eq!(draws, expected);
+        let all: HashSet<u64> = shuffle.draws(&[0..50]).into_iter().collect();
+        assert_eq!(all, (0..50).collect());
     }
 
     /// Over many epochs each sample stands at each position equally often.

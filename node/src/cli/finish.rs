@@ -31,10 +31,7 @@ pub fn take_part(
     if let Some(folder) = folder {
         let report = export_finished(&folder, data, tasks);
         match (report.map_err(Error::of)?, log.format) {
-            (Some(report), LogFormat::Text) => {
-                let folder = folder.display();
-                output::print(&format!("{report}\nnext: annulus predict {folder} NEW.csv\n"));
-            }
+            (Some(report), LogFormat::Text) => output::print(&format!("{report}\n")),
             (Some(_), LogFormat::Json) | (None, _) => {}
         }
     }

@@ -12,6 +12,11 @@ const WINDOW_MS: u64 = 5000;
 /// The line of progress in at most `width` columns; none before there is any.
 pub fn line(view: &RunView, now_ms: u64, width: usize, style: Style) -> Option<String> {
     match view.phase {
+        Phase::Packing { done, total } => {
+            let percent = human::percent(done as f64 / total.max(1) as f64, 0);
+            let parts = vec![Part::new(0, Color::Plain, format!("reading the data: {percent}"))];
+            return Some(fit(parts, width, style));
+        }
         Phase::Fetching { bytes, total } => {
             let what = "fetching the run's data ".to_owned();
             return Some(part_of_bytes(what, bytes, total, width, style));
@@ -272,6 +277,7 @@ mod tests {
         let mut view = RunView::default();
         assert_eq!(plain(&view, 0, 80), None);
         for (event, text) in [
+            (Event::Pack { done: 1, total: 4 }, Some("reading the data: 25 %")),
             (
                 Event::Fetch {
                     bytes: 3_100_000,

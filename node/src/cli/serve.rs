@@ -10,10 +10,10 @@ use crate::web::predictions::serve;
 use std::path::PathBuf;
 use tokio::net::TcpListener;
 
-/// Answer rows over HTTP with a trained model, and show a form to people.
+/// Answer rows or pictures over HTTP with a trained model, and show a form to people.
 ///
 /// POST /v1/predict takes rows as JSON, an object or an array of objects by column name, or as CSV with the header Content-Type:
-/// text/csv. GET /v1/schema tells the columns, GET /health whether it is up, and / is a form.
+/// text/csv; for pictures, a file with Content-Type: image/png or image/jpeg. GET /v1/schema tells the columns, GET /health whether it is up, and / is a form.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -35,6 +35,7 @@ Examples:
   annulus serve runs/table
   annulus serve model.safetensors --listen 0.0.0.0:8080
   curl -d '{\"age\": 41, \"town\": \"Bern\"}' http://localhost:8080/v1/predict
+  curl --data-binary @holiday.jpg -H 'Content-Type: image/jpeg' http://localhost:8080/v1/predict
 ";
 
 /// Serves until the process is stopped.

@@ -53,7 +53,7 @@ impl Settings {
 /// Reads settings: the defaults, then the task's, then a TOML text, then `KEY=VALUE` words, the later winning.
 ///
 /// `task` is the task's name as a flag gave it. Without one it is the TOML text's `task` (or `name` in its table
-/// `[task]`). Without that it is the task for files like `data`, or else the first task.
+/// `[task]`). Without that it is the task for files or folders like `data`, or else the first task.
 pub fn read(
     toml: Option<&str>,
     words: &[String],
@@ -71,6 +71,11 @@ pub fn read(
         ending
             .as_ref()
             .is_some_and(|ending| task.files.contains(&ending.as_str()))
+    };
+    let is_folder = data.is_some_and(Path::is_dir);
+    let reads = |task: &&TaskFactory| match data {
+        Some(folder) if is_folder => (task.is_for)(folder),
+        _ => reads(task),
     };
     let by_file = tasks.iter().find(reads).map(|task| task.name.to_owned());
     let named = task.map(str::to_owned).or(named).or(by_file);

@@ -62,6 +62,7 @@ fn samples() -> Vec<Event> {
         Event::Data {
             description: "t.csv: 20 rows\n  number x".into(),
         },
+        Event::Pack { done: 1, total: 2 },
         Event::Fetch { bytes: 1, total: 2 },
         Event::Waiting { why: "why".into() },
         Event::Reach {

@@ -114,9 +114,18 @@ pub fn export_finished(
     let task = factories
         .iter()
         .find(|factory| factory.name == run.manifest().task);
-    if run.manifest().split.is_some() || !task.is_some_and(|task| task.predicts) {
+    let Some((task, what)) = task.and_then(|task| Some((task, task.predicts?))) else {
+        return Ok(None);
+    };
+    if run.manifest().split.is_some() {
         return Ok(None);
     }
+    // The user's data may be a folder, which was packed into a file here.
+    let packed = task
+        .packed
+        .map(|name| dir.join(name))
+        .filter(|path| path.exists());
+    let data = packed.as_deref().or(data);
     let loaded = run.load_latest()?;
     let about = about(&loaded.manifest, Some(&loaded.state.params), data, factories);
     if about.report.is_empty() {
@@ -125,7 +134,10 @@ pub fn export_finished(
     write_atomic(&dir.join(CARD), |out| out.write_all(about.card.as_bytes()))?;
     let file = dir.join(MODEL);
     let report = whole(loaded, about, &file)?.report;
-    Ok(Some(format!("{report}model: {}", file.display())))
+    let (file, dir) = (file.display(), dir.display());
+    Ok(Some(format!(
+        "{report}model: {file}\nnext: annulus predict {dir} {what}"
+    )))
 }
 
 /// The name of a model file in a run's folder, and of the card beside it.

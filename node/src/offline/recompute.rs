@@ -68,7 +68,7 @@ pub(crate) fn contribution(
     shuffle: &Shuffle,
     asked: Asked<'_>,
 ) -> Result<Vec<f32>, WorkerError> {
-    let samples = shuffle.samples(&asked.positions);
+    let samples = shuffle.draws(&asked.positions);
     let params = asked.params.to_vec();
     let made = read_sync(async {
         match asked.local {

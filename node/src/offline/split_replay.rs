@@ -264,7 +264,7 @@ impl Workshop for OnDisk {
     type Error = Failure;
 
     fn pass(&mut self, steps: Range<usize>, mut pass: Pass) -> Result<SpanDone, Failure> {
-        let samples = self.shuffle.samples(&pass.positions);
+        let samples = self.shuffle.draws(&pass.positions);
         if let Some(weights) = pass.weights.take() {
             // Drops the old steps before the new ones are loaded.
             self.worker = None;

@@ -185,14 +185,14 @@ impl<L: Link> Driver<L> {
                     local,
                 } => {
                     let share = Share {
-                        samples: self.shuffle.samples(&positions),
+                        samples: self.shuffle.draws(&positions),
                         params: buffer,
                         local,
                     };
                     self.todo.push_back(Todo::Compute { round, share });
                 }
                 Output::Span(work) => {
-                    let samples = self.shuffle.samples(&work.pass.positions);
+                    let samples = self.shuffle.draws(&work.pass.positions);
                     self.todo.push_back(Todo::Span { work, samples });
                 }
                 Output::Restore { stepped } => self.todo.push_back(Todo::Restore { stepped }),

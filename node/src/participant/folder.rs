@@ -8,6 +8,7 @@ use crate::store::known::Known;
 use crate::store::lock::RunLock;
 use crate::store::run_dir::{CheckpointError, RunDir};
 use annulus_core::RunId;
+use annulus_net::files::{At, FileError};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -114,7 +115,7 @@ impl Folder {
         }
     }
 
-    fn occupied(&self) -> Error {
+    pub(super) fn occupied(&self) -> Error {
         CheckpointError::Occupied(self.path().to_path_buf()).into()
     }
 
@@ -127,6 +128,14 @@ impl Folder {
     pub fn keep(&self, right: &Right, known: &Known) -> Result<(), CheckpointError> {
         right.keep(self.path())?;
         Ok(known.save(self.path())?)
+    }
+}
+
+/// Whether a path is a folder. Fails if that cannot be known.
+pub(crate) fn is_folder(path: &Path) -> Result<bool, Error> {
+    match std::fs::metadata(path).at(path) {
+        Err(FileError::Missing(_)) => Ok(false),
+        found => Ok(found?.is_dir()),
     }
 }
 

@@ -5,10 +5,10 @@
 //! same rules as in a run, so the plan is what a run of these machines comes to.
 
 use super::error::Error;
-use super::run_data::find;
+use super::run_data::load_new;
 use super::run_setup::{SPLIT_COPIES, manifest};
 use super::{memory, room, split};
-use crate::data::{Data, Stock};
+use crate::data::Stock;
 use crate::forecast::members::{Peer, Round, Sample};
 use crate::net::line::Line;
 use crate::options::{Local, NewRun, SplitRun};
@@ -102,10 +102,7 @@ pub struct Plans {
 /// If there is no such task, its data, model or settings are invalid, or it cannot be split as requested.
 pub fn plan(asked: &Asked<'_>, data: Option<&Path>, factories: &[TaskFactory]) -> Result<Plans, Error> {
     let run = asked.run;
-    let factory = find(factories, &run.task)?;
-    let data = data.map(Data::open).transpose();
-    let data = data.map_err(|error| Error::Task(error.into()))?;
-    let loaded = (factory.load)(&factory.config(&run.task_config), data.as_ref())?;
+    let loaded = load_new(run, data, factories)?;
     let steps = match (loaded.model_steps(run.seed), &run.split) {
         (Ok(model), _) => Some(model),
         (Err(_), SplitRun::Off) => None,

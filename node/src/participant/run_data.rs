@@ -3,6 +3,7 @@
 use crate::data::Data;
 use crate::data::cache::{self, Place};
 use crate::data::provision::Trouble;
+use crate::options::NewRun;
 use crate::participant::error::Error;
 use crate::task::Tensors;
 use crate::task_factory::{LoadedTask, TaskFactory, Writing};
@@ -25,6 +26,25 @@ pub(crate) fn load_of_run(
         let found = loaded.data;
         Ok((loaded, found))
     })
+}
+
+/// Loads the task of a new run. A folder that the task packs is packed in memory.
+pub(crate) fn load_new(
+    run: &NewRun,
+    data: Option<&Path>,
+    factories: &[TaskFactory],
+) -> Result<LoadedTask, Error> {
+    let factory = find(factories, &run.task)?;
+    let config = factory.config(&run.task_config);
+    let data = match (data, factory.packed) {
+        (Some(folder), Some(name)) if folder.is_dir() => {
+            let packed = (factory.pack)(&config, folder, &mut |_, _| {})?;
+            Some(Data::file_in_memory(name, packed))
+        }
+        (Some(path), _) => Some(Data::open(path).map_err(|error| Error::Task(error.into()))?),
+        (None, _) => None,
+    };
+    Ok((factory.load)(&config, data.as_ref())?)
 }
 
 /// Loads the task of a run for generating text: without its data if that makes no difference.
@@ -80,7 +100,7 @@ pub(crate) fn about(
     };
     match loaded {
         Ok(loaded) => {
-            let params = params.filter(|_| factory.predicts);
+            let params = params.filter(|_| factory.predicts.is_some());
             let finished = params.map(|params| loaded.finish(&Tensors::of(&manifest.layout, params)));
             let mut about = About {
                 metadata: loaded.metadata,

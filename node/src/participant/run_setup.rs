@@ -1,14 +1,14 @@
 //! Sets up task, data, device and worker, for a new run or for an existing one that they are checked against. And the
 //! plan of a dry run, which needs nothing else.
 
-use crate::data::{Data, Stock};
+use crate::data::Stock;
 use crate::device::{self, DeviceRequest, OpenDevice};
 use crate::net::ticket::Secret;
 use crate::options::{self, Length, Local, NewRun, SplitRun, Start, TrainOptions};
 use crate::participant::compute::{ComputeResult, warm_up};
 use crate::participant::error::Error;
 use crate::participant::gpu_memory::Limit;
-use crate::participant::run_data::{find, load_of_run, load_to_write};
+use crate::participant::run_data::{load_new, load_of_run, load_to_write};
 use crate::participant::{memory, split};
 use crate::store::run_dir::RunDir;
 use crate::task_factory::{Drawing, LoadedTask, TaskFactory, WorkerFactory};
@@ -386,10 +386,7 @@ pub(crate) fn prepare(
     given: Means<'_>,
     factories: &[TaskFactory],
 ) -> Result<(RunSetup, Manifest), Error> {
-    let factory = find(factories, &run.task)?;
-    let data = given.data.map(Data::open).transpose();
-    let data = data.map_err(|error| Error::Task(error.into()))?;
-    let loaded = (factory.load)(&factory.config(&run.task_config), data.as_ref())?;
+    let loaded = load_new(run, given.data, factories)?;
     let run = &NewRun {
         batch: loaded.batch.filter(|_| run.any_batch).unwrap_or(run.batch),
         length: loaded

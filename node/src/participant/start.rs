@@ -7,7 +7,7 @@ use crate::net::link::DialError;
 use crate::net::ticket::{Secret, Ticket};
 use crate::options::{JoinOptions, Local, Meet, NewRun, Start, TrainOptions};
 use crate::participant::error::Error;
-use crate::participant::folder::{Folder, ticket_to};
+use crate::participant::folder::{Folder, is_folder, ticket_to};
 use crate::participant::home::{listen, told_to};
 use crate::participant::initial;
 pub use crate::participant::native::Ending;
@@ -25,17 +25,18 @@ use crate::web::Site;
 use annulus_core::config::ManifestError;
 use annulus_core::ledger::Head;
 use annulus_core::{Contact, DataSource, Manifest, Peer, State, Time};
-use annulus_net::files::{At, FileError};
 use bytes::Bytes;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
 mod fetching;
 mod meet;
+mod packing;
 
 use fetching::fetch_data;
 use meet::Met;
+use packing::pack;
 
 /// Starts or resumes a run and takes part in it until it ends or `requests` asks this peer to leave. If the folder
 /// already holds the same new run, resumes that.
@@ -81,19 +82,11 @@ pub async fn join(
     .await
 }
 
-/// Whether a path is a folder. Fails if that cannot be known.
-fn is_folder(path: &Path) -> Result<bool, Error> {
-    match std::fs::metadata(path).at(path) {
-        Err(FileError::Missing(_)) => Ok(false),
-        found => Ok(found?.is_dir()),
-    }
-}
-
 /// Takes part whenever it may compute on this machine, until the run ends or this peer is asked to leave. When it may
 /// not, it releases everything, and later comes back as if by the same command.
 async fn take_part(
     folder: Folder,
-    local: Local,
+    mut local: Local,
     errand: &Errand,
     factories: &[TaskFactory],
     requests: &Requests,
@@ -111,6 +104,7 @@ async fn take_part(
             // Its port is needed again.
             site.close().await;
         }
+        pack(&folder, &mut local, errand, factories, sink)?;
         let starting = Starting::new(folder.again(), local.clone(), factories, sink);
         let entrance = tokio::select! {
             entrance = starting.go_to(errand) => entrance?,

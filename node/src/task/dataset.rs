@@ -4,6 +4,7 @@
 
 use super::error::TaskError;
 use annulus_core::Digest;
+use annulus_core::random::mix;
 use serde::Serialize;
 
 /// Samples to train on, made into batches on the host.
@@ -56,6 +57,13 @@ pub trait Dataset: Send + Sync {
     /// The samples with these numbers, at least one, in this order.
     fn batch(&self, samples: &[u64]) -> Self::Batch;
 
+    /// The samples of these draws, at least one, in this order. The default takes the samples as they are. Implement it to vary
+    /// them, such as by cropping: by [`Draw::seed`] alone, so that every peer makes the same of a draw.
+    fn drawn(&self, draws: &[Draw]) -> Self::Batch {
+        let samples: Vec<u64> = draws.iter().map(|draw| draw.sample).collect();
+        self.batch(&samples)
+    }
+
     /// Whether every batch so far came from the data with this [`digest`](Self::digest). The peer asks after each batch. If
     /// not, it drops the batch and leaves the run. Implement it for data that is read from files during training.
     ///
@@ -65,6 +73,25 @@ pub trait Dataset: Send + Sync {
     fn intact(&self) -> Result<(), TaskError> {
         Ok(())
     }
+}
+
+/// A sample in one of the epochs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Draw {
+    /// The sample's number.
+    pub sample: u64,
+    /// For what is random about it: equal on all peers of a run, and another in each epoch and for each sample.
+    pub seed: u64,
+}
+
+/// The batch of some draws of a run with this seed, by the numbers that [`Shuffle::draws`](annulus_core::shuffle::Shuffle::draws)
+/// gives.
+pub(crate) fn batch_of<D: Dataset>(dataset: &D, seed: u64, draws: &[u64]) -> D::Batch {
+    let draw = |number: &u64| Draw {
+        sample: number % dataset.len(),
+        seed: mix(mix(seed) ^ number),
+    };
+    dataset.drawn(&draws.iter().map(draw).collect::<Vec<_>>())
 }
 
 /// A data set of samples in memory. A batch is a `Vec` of copies of them.
@@ -128,6 +155,48 @@ mod tests {
         let set = InMemory::new(vec![(0.5f32, 'a'), (1.5, 'b'), (2.5, 'c')]);
         assert_eq!(set.len(), 3);
         assert_eq!(set.batch(&[2, 0, 2]), [(2.5, 'c'), (0.5, 'a'), (2.5, 'c')]);
+    }
+
+    /// Gives the draws themselves.
+    struct Draws;
+
+    impl Dataset for Draws {
+        type Batch = Vec<Draw>;
+
+        fn len(&self) -> u64 {
+            10
+        }
+
+        fn digest(&self) -> Digest {
+            Digest::of(b"")
+        }
+
+        fn batch(&self, _samples: &[u64]) -> Vec<Draw> {
+            unreachable!("draws are not taken as samples")
+        }
+
+        fn drawn(&self, draws: &[Draw]) -> Vec<Draw> {
+            draws.to_vec()
+        }
+    }
+
+    #[test]
+    fn a_draw_has_its_own_seed_in_each_epoch_and_each_run() {
+        let drawn = batch_of(&Draws, 1, &[3, 13, 4]);
+        assert_eq!(
+            drawn.iter().map(|draw| draw.sample).collect::<Vec<_>>(),
+            [3, 3, 4]
+        );
+        let seeds: Vec<u64> = drawn
+            .iter()
+            .chain(&batch_of(&Draws, 2, &[3]))
+            .map(|draw| draw.seed)
+            .collect();
+        let distinct: std::collections::HashSet<_> = seeds.iter().collect();
+        assert_eq!(distinct.len(), 4);
+        assert_eq!(batch_of(&Draws, 1, &[13])[0].seed, seeds[1]);
+        let set = InMemory::new(vec!['a', 'b', 'c']);
+        assert_eq!(batch_of(&set, 1, &[2, 5, 3]), ['c', 'c', 'a']);
     }
 
     #[test]

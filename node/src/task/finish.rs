@@ -6,6 +6,7 @@ use super::error::TaskError;
 use annulus_core::Layout;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::path::Path;
 
 /// A trained model's tensors by name.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -62,4 +63,27 @@ pub trait Predict: Send + Sync {
 
     /// What a row must have, as JSON.
     fn inputs(&self) -> Value;
+
+    /// Answers all files of a folder by a file of rows.
+    ///
+    /// # Errors
+    ///
+    /// If the model reads no folders, or files cannot be used: all of them.
+    fn predict_folder(&self, folder: &Path) -> Result<String, TaskError> {
+        Err(format!(
+            "{} is a folder, and this model reads a file of rows: name one",
+            folder.display()
+        )
+        .into())
+    }
+
+    /// Answers a file's bytes as JSON, where that is no text.
+    ///
+    /// # Errors
+    ///
+    /// If the model reads no such files, or this is none.
+    fn answer_file(&self, bytes: &[u8]) -> Result<Value, TaskError> {
+        let _ = bytes;
+        Err("this model reads rows: send them as JSON, or as CSV with Content-Type: text/csv".into())
+    }
 }

@@ -14,6 +14,7 @@ mod stages;
 
 use std::collections::BTreeMap;
 use std::num::{NonZeroU32, NonZeroU64};
+use std::path::Path;
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
@@ -23,7 +24,8 @@ use serde::de::DeserializeOwned;
 pub use crate::data::{Data, DataFile};
 pub use annulus_core::{Digest, Layout};
 pub use annulus_shaders::needs::Layer;
-pub use dataset::{Dataset, InMemory};
+pub(crate) use dataset::batch_of;
+pub use dataset::{Dataset, Draw, InMemory};
 pub use error::TaskError;
 pub use finish::{Finished, Predict, Tensors};
 pub use follow::follow;
@@ -58,15 +60,45 @@ pub trait Task: Send + Sync + Sized + 'static {
     /// line. A user's own settings take precedence.
     const SETTINGS: &'static [&'static str] = &[];
 
-    /// Whether models of this task predict from files: set it where [`finish`](Self::finish) and
+    /// What models of this task predict from, as a person names it, such as `NEW.csv`: set it where [`finish`](Self::finish) and
     /// [`predictor`](Self::predictor) are implemented.
-    const PREDICTS: bool = false;
+    const PREDICTS: Option<&'static str> = None;
 
     /// Endings of data files, such as `csv`, for which this is the task where the user names none.
     const FILES: &'static [&'static str] = &[];
 
+    /// The name of the file that [`pack`](Self::pack) makes of a folder of data; none: the run learns from the folder itself.
+    const PACKED: Option<&'static str> = None;
+
     /// Help for the fields of [`Config`](Self::Config): the form of each, such as `hidden=N`, and one line.
     const HELP: &'static [(&'static str, &'static str)] = &[];
+
+    /// Whether this is the task for a folder of data where the user names none.
+    fn is_for(folder: &Path) -> bool {
+        let _ = folder;
+        false
+    }
+
+    /// Turns the user's folder into the file [`PACKED`](Self::PACKED), from which the run learns instead: lossy or slow work, such
+    /// as decoding pictures, once, by the peer that founds the run. [`new`](Self::new) gets that file, here and on all peers.
+    /// `tell` hears how many of how many steps are done.
+    ///
+    /// # Errors
+    ///
+    /// If the folder cannot be used.
+    fn pack(
+        config: &Self::Config,
+        folder: &Path,
+        tell: &mut dyn FnMut(u64, u64),
+    ) -> Result<Vec<u8>, TaskError> {
+        let _ = (config, tell);
+        Err(format!(
+            "the task {} packs no folders such as {}",
+            Self::NAME,
+            folder.display()
+        )
+        .into())
+    }
 
     /// Loads the data. `data` is the user's file or folder, if any: on disk, or in the memory of a tab that has fetched
     /// it from a peer. Only files that are read here are sent to peers that lack them.

@@ -3,5 +3,6 @@
 pub mod digits;
 pub mod gpt;
 pub mod graph;
+pub mod images;
 mod init;
 pub mod table;

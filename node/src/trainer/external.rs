@@ -103,6 +103,8 @@ pub struct External {
     vector: File,
     /// Samples to be summed since the last sum.
     asked: u32,
+    /// Samples in an epoch.
+    samples: u64,
     /// The allocation that the next sum comes in.
     allocation: Vec<f32>,
     device_name: String,
@@ -205,9 +207,17 @@ impl External {
             line,
             vector,
             asked: 0,
+            samples: facts.samples,
             allocation: Vec::new(),
             device_name,
         })
+    }
+}
+
+impl External {
+    /// The samples of some draws, whatever their epochs.
+    fn numbers(&self, draws: &[u64]) -> Vec<u64> {
+        draws.iter().map(|draw| draw % self.samples).collect()
     }
 }
 
@@ -242,7 +252,7 @@ impl Worker for External {
 
     fn prefetch(&mut self, samples: &[u64]) {
         // If this fails, so does what follows.
-        let _ = self.line.say(&Request::Prefetch(samples));
+        let _ = self.line.say(&Request::Prefetch(&self.numbers(samples)));
     }
 
     fn accumulate(&mut self, samples: &[u64]) -> Result<(), WorkerError> {
@@ -250,7 +260,7 @@ impl Worker for External {
             return Ok(());
         }
         self.asked += samples.len() as u32;
-        self.line.say(&Request::Accumulate(samples))
+        self.line.say(&Request::Accumulate(&self.numbers(samples)))
     }
 
     fn take(&mut self) -> Pending<'_, Contribution> {

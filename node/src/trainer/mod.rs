@@ -37,7 +37,7 @@ use self::read::read_scores;
 use self::stepping::rule_of;
 use self::worker::check_finite;
 use crate::device::{DeviceKind, OpenDevice};
-use crate::task::{Dataset, Emit, Eval, Prompt, Task};
+use crate::task::{Emit, Eval, Prompt, Task};
 use annulus_core::Layout;
 use annulus_core::optim::Optimizer;
 use annulus_shaders::optim::LocalOptimizer;
@@ -139,7 +139,7 @@ impl<T: Task> Trainer<T> {
         Ok(Self {
             on_device,
             with_loss,
-            prefetcher: Prefetcher::new(task.clone()),
+            prefetcher: Prefetcher::new(task.clone(), options.seed),
             task,
             device: autodiff,
             device_kind: device.kind,
@@ -193,16 +193,6 @@ impl<T: Task> Trainer<T> {
         let parts = self.cut(samples).concat();
         let parts = parts.into_iter().map(<[u64]>::to_vec).collect();
         self.prefetcher.order(parts, self.threads)
-    }
-
-    /// An error for the first of these samples that the task does not have.
-    fn unknown(&self, samples: &[u64]) -> Option<WorkerError> {
-        let known = self.task.dataset().len();
-        let sample = *samples.iter().find(|sample| **sample >= known)?;
-        Some(WorkerError::NoSuchSample {
-            sample,
-            samples: known,
-        })
     }
 
     /// Adds the gradients and the loss of a batch on the device.
@@ -261,15 +251,10 @@ impl<T: Task> Worker for Trainer<T> {
     }
 
     fn prefetch(&mut self, samples: &[u64]) {
-        if self.unknown(samples).is_none() {
-            self.ahead = Some((samples.to_vec(), self.order(samples)));
-        }
+        self.ahead = Some((samples.to_vec(), self.order(samples)));
     }
 
     fn accumulate(&mut self, samples: &[u64]) -> Result<(), WorkerError> {
-        if let Some(error) = self.unknown(samples) {
-            return Err(error);
-        }
         let Some(first) = samples.first() else {
             return Ok(());
         };

@@ -8,7 +8,7 @@ use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
 use std::thread;
 
 use super::worker::WorkerError;
-use crate::task::{Batch, Dataset, Task, TaskError};
+use crate::task::{Batch, Dataset, Task, TaskError, batch_of};
 
 /// A batch, and its number of samples.
 pub(super) struct Part<T: Task> {
@@ -22,6 +22,8 @@ type Made<T> = Result<Part<T>, WorkerError>;
 /// Makes a task's batches.
 pub(super) struct Prefetcher<T: Task> {
     task: Arc<T>,
+    /// The run's.
+    seed: u64,
     /// Samples that were made ready.
     pub(super) made: Arc<AtomicU64>,
     /// To the thread, if there is one. It ends when this is dropped.
@@ -39,11 +41,11 @@ pub(super) enum Batches<T: Task> {
     /// By the thread.
     Ahead(Receiver<Made<T>>),
     /// By who takes them.
-    Inline(Arc<T>, VecDeque<Vec<u64>>),
+    Inline(Arc<T>, u64, VecDeque<Vec<u64>>),
 }
 
 impl<T: Task> Prefetcher<T> {
-    pub(super) fn new(task: Arc<T>) -> Self {
+    pub(super) fn new(task: Arc<T>, seed: u64) -> Self {
         let (orders, queue) = mpsc::channel::<Order<T>>();
         let by = task.clone();
         let made = Arc::<AtomicU64>::default();
@@ -54,7 +56,7 @@ impl<T: Task> Prefetcher<T> {
             for Order { parts, made } in queue {
                 // The other end is dropped once no more are wanted.
                 let _ = parts.iter().try_for_each(|part| {
-                    made.send(make(&*by, part))?;
+                    made.send(make(&*by, seed, part))?;
                     counted.fetch_add(part.len() as u64, Ordering::Relaxed);
                     Ok::<_, mpsc::SendError<_>>(())
                 });
@@ -62,6 +64,7 @@ impl<T: Task> Prefetcher<T> {
         });
         Self {
             task,
+            seed,
             made,
             orders: started.is_ok().then_some(orders),
         }
@@ -70,7 +73,7 @@ impl<T: Task> Prefetcher<T> {
     /// Starts to make these batches. At most `waiting` of them wait to be taken while one more is made.
     pub(super) fn order(&self, parts: VecDeque<Vec<u64>>, waiting: usize) -> Batches<T> {
         let Some(orders) = &self.orders else {
-            return Batches::Inline(self.task.clone(), parts);
+            return Batches::Inline(self.task.clone(), self.seed, parts);
         };
         let (made, batches) = mpsc::sync_channel(waiting);
         // If the thread has panicked, the caller notices when the batch is missing.
@@ -92,16 +95,20 @@ impl<T: Task> Batches<T> {
     pub(super) fn next(&mut self) -> Result<Part<T>, WorkerError> {
         match self {
             Self::Ahead(made) => made.recv().expect("the data set has made the batch"),
-            Self::Inline(task, parts) => make(&**task, &parts.pop_front().expect("a batch that was ordered")),
+            Self::Inline(task, seed, parts) => make(
+                &**task,
+                *seed,
+                &parts.pop_front().expect("a batch that was ordered"),
+            ),
         }
     }
 }
 
-fn make<T: Task>(task: &T, samples: &[u64]) -> Made<T> {
-    let batch = task.dataset().batch(samples);
+fn make<T: Task>(task: &T, seed: u64, draws: &[u64]) -> Made<T> {
+    let batch = batch_of(task.dataset(), seed, draws);
     intact(task)?;
     Ok(Part {
-        samples: samples.len(),
+        samples: draws.len(),
         batch,
     })
 }

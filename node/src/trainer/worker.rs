@@ -42,11 +42,12 @@ pub trait Worker: Send {
     /// nothing.
     fn prefetch(&mut self, samples: &[u64]);
 
-    /// Adds the gradients and losses of `samples` to the sum. On a GPU it returns before they are computed.
+    /// Adds the gradients and losses of `samples` to the sum: draws, as [`Shuffle::draws`](annulus_core::shuffle::Shuffle::draws)
+    /// numbers them. On a GPU it returns before they are computed.
     ///
     /// # Errors
     ///
-    /// If the task has no such sample or no valid loss, or the device fails. The sum is unusable then: load parameters
+    /// If the task has no valid loss, or the device fails. The sum is unusable then: load parameters
     /// again.
     fn accumulate(&mut self, samples: &[u64]) -> Result<(), WorkerError>;
 
@@ -204,14 +205,6 @@ pub enum WorkerError {
         expected: usize,
         /// Length of what was given.
         found: usize,
-    },
-    /// A sample that the task does not have.
-    #[error("no sample {sample}: the task has {samples}")]
-    NoSuchSample {
-        /// Its number.
-        sample: u64,
-        /// How many samples there are.
-        samples: u64,
     },
     /// The task's loss is not one element with gradients.
     #[error("the task's loss {problem}")]

@@ -92,7 +92,8 @@ impl Logs {
     fn is_news(&self, event: &Event) -> bool {
         let run = &self.run;
         match event {
-            Event::Fetch { .. }
+            Event::Pack { .. }
+            | Event::Fetch { .. }
             | Event::Computing { .. }
             | Event::Sync { .. }
             | Event::Reach { .. }

@@ -80,6 +80,13 @@ pub enum Phase {
     /// It has no part yet.
     #[default]
     Starting,
+    /// It packs the run's data.
+    Packing {
+        /// Steps done.
+        done: u64,
+        /// All steps.
+        total: u64,
+    },
     /// It fetches the run's data.
     Fetching {
         /// Bytes here.
@@ -232,6 +239,7 @@ impl RunView {
                 self.waiting = None;
                 self.ready = Some(ready.clone());
             }
+            &Event::Pack { done, total } => self.phase = Phase::Packing { done, total },
             &Event::Fetch { bytes, total } => self.phase = Phase::Fetching { bytes, total },
             &Event::Sync { bytes, total, round } => self.phase = Phase::Syncing { bytes, total, round },
             &Event::Computing {

@@ -1,4 +1,4 @@
-//! A trained model over HTTP: rows come as JSON or CSV, and go back with their predictions.
+//! A trained model over HTTP: rows come as JSON or CSV, pictures as files, and go back with predictions.
 //!
 //! **Bounds** are those of the page, and [`BODY`] for what a request brings. Rows are computed by one thread for each core.
 
@@ -23,8 +23,8 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
-/// Longest body of a request: some ten thousand rows.
-const BODY: usize = 8 << 20;
+/// Longest body of a request: some ten thousand rows, or a camera's picture.
+const BODY: usize = 16 << 20;
 
 /// The form for people.
 const FORM: &str = include_str!("form.html");
@@ -73,13 +73,18 @@ async fn schema(State(served): State<Arc<Served>>) -> Response {
 
 async fn predict(State(served): State<Arc<Served>>, headers: HeaderMap, body: Bytes) -> Response {
     let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
-    let csv = kind.is_some_and(|kind| kind.starts_with("text/csv"));
+    let is = |start: &str| kind.is_some_and(|kind| kind.starts_with(start));
+    let (csv, image) = (is("text/csv"), is("image/"));
     let Ok(_permit) = served.cores.acquire().await else {
         return fresh(StatusCode::SERVICE_UNAVAILABLE);
     };
     let of = served.clone();
     // Other requests do not wait for these rows.
     let answer = tokio::task::spawn_blocking(move || match csv {
+        _ if image => of
+            .model
+            .answer_file(&body)
+            .map(|answer| Json(answer).into_response()),
         true => of.model.predict("the request", &body).map(|text| {
             let mut answer = text.into_response();
             let kind = HeaderValue::from_static("text/csv; charset=utf-8");

@@ -74,7 +74,7 @@ impl<'a> Status<'a> {
         let rates = view.rates(RATE_WINDOW_MS, now_ms);
         let (phase, sync) = match view.phase {
             // There is no page before the data is here.
-            Phase::Starting | Phase::Fetching { .. } => ("starting", None),
+            Phase::Starting | Phase::Packing { .. } | Phase::Fetching { .. } => ("starting", None),
             Phase::Syncing { bytes, total, round } => ("syncing", Some(SyncStatus { bytes, total, round })),
             Phase::Waiting => ("waiting", None),
             Phase::Training => ("training", None),

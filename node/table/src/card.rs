@@ -30,12 +30,22 @@ pub fn card(name: &str, schema: &Schema, test: &Judged) -> String {
         };
         let _ = writeln!(text, "| {} | {kind} | {} |", column.name, grouped(column.missing));
     }
-    let rows = grouped(test.rows);
-    let _ = write!(
-        text,
-        "\n## Test\n\nJudged once on {rows} rows that training never saw. Intervals are 95 %.\n\n| metric | this model | \
-         always the same answer | linear model |\n|---|---|---|---|\n"
+    text + &tested(test, "rows")
+}
+
+/// The part of a card that tells how a model did on `what` of its test part, such as rows.
+pub fn tested(test: &Judged, what: &str) -> String {
+    let count = grouped(test.rows);
+    let mut text = format!(
+        "\n## Test\n\nJudged once on {count} {what} that training never saw. Intervals are 95 %.\n\n| metric | this model | \
+         always the same answer |"
     );
+    let linear = !test.linear.is_empty();
+    text += if linear {
+        " linear model |\n|---|---|---|---|\n"
+    } else {
+        "\n|---|---|---|\n"
+    };
     for metric in &test.metrics {
         let of = |metrics: &[Metric]| {
             let found = metrics.iter().find(|other| other.name == metric.name);
@@ -45,13 +55,13 @@ pub fn card(name: &str, schema: &Schema, test: &Judged) -> String {
             Some((low, high)) => format!(" ({} to {})", short(low), short(high)),
             None => String::new(),
         };
-        let (constant, linear) = (of(&test.constant), of(&test.linear));
-        let _ = writeln!(
-            text,
-            "| {} | {}{interval} | {constant} | {linear} |",
-            metric.name,
-            short(metric.value)
-        );
+        let (name, value, constant) = (&metric.name, short(metric.value), of(&test.constant));
+        let _ = write!(text, "| {name} | {value}{interval} | {constant} |");
+        text += &if linear {
+            format!(" {} |\n", of(&test.linear))
+        } else {
+            "\n".into()
+        };
     }
     text
 }

@@ -246,7 +246,7 @@ impl Records<'_> {
 }
 
 /// Appends a field, in quotes if it needs them.
-pub(crate) fn write_field(out: &mut String, field: &str, separator: u8) {
+pub fn write_field(out: &mut String, field: &str, separator: u8) {
     let special = |c: char| matches!(c, '"' | '\n' | '\r') || c == char::from(separator);
     if field.contains(special) {
         out.push('"');

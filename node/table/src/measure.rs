@@ -56,7 +56,7 @@ pub(crate) fn categories<'a>(values: impl Iterator<Item = &'a str>) -> Categorie
 }
 
 /// Classes in their order: numbers by size, words by bytes.
-pub(crate) fn classes<'a>(values: impl Iterator<Item = &'a str>) -> Vec<String> {
+pub fn classes<'a>(values: impl Iterator<Item = &'a str>) -> Vec<String> {
     let mut all: Vec<&str> = values.collect();
     all.sort_unstable();
     all.dedup();
@@ -67,7 +67,7 @@ pub(crate) fn classes<'a>(values: impl Iterator<Item = &'a str>) -> Vec<String> 
 }
 
 /// Of two classes, the one that a question is about: one that says yes, or else the rarer.
-pub(crate) fn positive(classes: &[String], counts: &[u64]) -> usize {
+pub fn positive(classes: &[String], counts: &[u64]) -> usize {
     let says_yes = |class: &String| {
         let class = class.to_lowercase();
         ["1", "yes", "y", "true", "t", "positive", "pos"].contains(&class.as_str())

@@ -121,7 +121,7 @@ impl Network {
 
 impl Dense {
     /// Adds `x W + b` to `out`.
-    fn add(&self, x: &[f32], out: &mut [f32]) {
+    pub fn add(&self, x: &[f32], out: &mut [f32]) {
         for (sum, bias) in out.iter_mut().zip(&self.bias) {
             *sum += bias;
         }
@@ -158,7 +158,7 @@ impl Member {
 }
 
 /// Turns logits into probabilities, in f64 by the pinned exponential.
-pub(crate) fn softmax(logits: &[f32]) -> Vec<f64> {
+pub fn softmax(logits: &[f32]) -> Vec<f64> {
     let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let powers: Vec<f64> = logits
         .iter()

@@ -2,6 +2,8 @@
 
 mod json;
 
+pub use json::class_json;
+
 use crate::csv::{Rows, write_field};
 use crate::error::{Fault, Faults, TableError};
 use crate::features::Features;
@@ -26,7 +28,7 @@ pub struct Predictor {
 /// A model's judgement on a part of a table, beside those of simpler ones.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Judged {
-    /// Rows that were predicted.
+    /// Rows, or other samples, that were predicted.
     pub rows: u64,
     /// The model's metrics.
     pub metrics: Vec<Metric>,
@@ -180,10 +182,7 @@ impl Predictor {
                     let _ = write!(out, "{}", answer[0] as f32);
                 }
                 Target::Class { classes, .. } => {
-                    write_field(&mut out, &classes[metrics::likeliest(&answer)], separator);
-                    for probability in answer {
-                        let _ = write!(out, "{}{probability:.6}", char::from(separator));
-                    }
+                    write_class(&mut out, classes, &answer, separator);
                 }
             }
             out.push('\n');
@@ -246,7 +245,6 @@ impl Predictor {
         let answers: Vec<Vec<f64>> = rows.iter().map(|row| self.answer(table.cells(*row))).collect();
         let actual: Vec<f64> = rows.iter().map(|row| table.target(*row)).collect();
         let target = &self.schema.target;
-        let same = vec![constant(target); rows.len()];
         let linear = self
             .network
             .members
@@ -264,20 +262,19 @@ impl Predictor {
                 .collect::<Vec<_>>()
         });
         Judged {
-            rows: rows.len() as u64,
-            metrics: judge(target, &answers, &actual),
-            constant: judge(target, &same, &actual),
             linear: linear
                 .map(|answers| judge(target, &answers, &actual))
                 .unwrap_or_default(),
-            confusion: match target {
-                Target::Number { .. } => Vec::new(),
-                Target::Class { .. } => {
-                    let actual: Vec<usize> = actual.iter().map(|class| *class as usize).collect();
-                    metrics::confusion(&answers, &actual)
-                }
-            },
+            ..Judged::of(target, &answers, &actual)
         }
+    }
+}
+
+/// Appends the likeliest class, and the probability of each.
+pub fn write_class(out: &mut String, classes: &[String], answer: &[f64], separator: u8) {
+    write_field(out, &classes[metrics::likeliest(answer)], separator);
+    for probability in answer {
+        let _ = write!(out, "{}{probability:.6}", char::from(separator));
     }
 }
 
@@ -336,8 +333,27 @@ pub fn judge(target: &Target, answers: &[Vec<f64>], actual: &[f64]) -> Vec<Metri
 }
 
 impl Judged {
-    /// The judgement in lines, for people: metrics with intervals, then what simpler models reach.
-    pub fn describe(&self, part: &str, target: &Target) -> String {
+    /// Judges the answers to at least one sample.
+    pub fn of(target: &Target, answers: &[Vec<f64>], actual: &[f64]) -> Self {
+        let same = vec![constant(target); actual.len()];
+        Self {
+            rows: actual.len() as u64,
+            metrics: judge(target, answers, actual),
+            constant: judge(target, &same, actual),
+            linear: Vec::new(),
+            confusion: match target {
+                Target::Number { .. } => Vec::new(),
+                Target::Class { .. } => {
+                    let actual: Vec<usize> = actual.iter().map(|class| *class as usize).collect();
+                    metrics::confusion(answers, &actual)
+                }
+            },
+        }
+    }
+
+    /// The judgement in lines, for people: metrics with intervals, then what simpler models reach. `what`: the samples, such as
+    /// rows.
+    pub fn describe(&self, part: &str, what: &str, target: &Target) -> String {
         let with_interval = |metric: &Metric| {
             let value = format!("{} {}", metric.name, short(metric.value));
             match metric.interval {
@@ -346,7 +362,7 @@ impl Judged {
             }
         };
         let all: Vec<String> = self.metrics.iter().map(with_interval).collect();
-        let mut text = format!("{part} ({} rows): {}", grouped(self.rows), all.join(", "));
+        let mut text = format!("{part} ({} {what}): {}", grouped(self.rows), all.join(", "));
         // The first metric that does not only count answers tells models apart best.
         let telling = match target {
             Target::Number { .. } => "rmse",
@@ -378,7 +394,7 @@ impl Judged {
                 .max(5);
             let _ = write!(
                 text,
-                "\nrows by actual class (down) and predicted class (across):\n{:>width$}",
+                "\n{what} by actual class (down) and predicted class (across):\n{:>width$}",
                 ""
             );
             classes.iter().for_each(|class| {

@@ -18,9 +18,12 @@ pub struct Split {
 
 /// A part of the rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub enum Part {
+    /// To learn from.
     Train,
+    /// To choose models by.
     Validation,
+    /// To judge by, once.
     Test,
 }
 
@@ -57,12 +60,12 @@ fn drawn(rows: &mut [usize]) {
 
 impl Split {
     /// A tenth of each class is the test, another the validation. For numbers, all rows are one class.
-    pub(crate) fn by_row(classes: &[usize]) -> Self {
+    pub fn by_row(classes: &[usize]) -> Self {
         Self::completed(vec![Part::Train; classes.len()], classes, true, true)
     }
 
     /// As a column says. Parts that it does not name are drawn from its training rows.
-    pub(crate) fn given(parts: Vec<Part>, classes: &[usize]) -> Self {
+    pub fn given(parts: Vec<Part>, classes: &[usize]) -> Self {
         let lacks = |part| !parts.contains(&part);
         let (test, validation) = (lacks(Part::Test), lacks(Part::Validation));
         Self::completed(parts, classes, test, validation)

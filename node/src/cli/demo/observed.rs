@@ -141,7 +141,9 @@ impl Observed {
             _ if self.broken == Some(peer) => ("ended", Color::Red),
             Phase::Starting if log.id().is_some() => ("waiting", Color::Dim),
             Phase::Starting => ("starting", Color::Dim),
-            Phase::Fetching { bytes, total } | Phase::Syncing { bytes, total, .. } => {
+            Phase::Packing { done: bytes, total }
+            | Phase::Fetching { bytes, total }
+            | Phase::Syncing { bytes, total, .. } => {
                 let share = human::percent(bytes as f64 / total.max(1) as f64, 0);
                 return (format!("catching up {share}"), Color::Yellow);
             }

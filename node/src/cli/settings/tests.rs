@@ -189,12 +189,13 @@ fn task_keys_with_and_without_prefix() {
 
 #[test]
 fn no_setting_of_a_stock_task_is_hidden_by_one_of_the_run() {
-    use crate::tasks::{digits::Digits, gpt::Gpt, graph::ModelFile, table::TableTask};
+    use crate::tasks::{digits::Digits, gpt::Gpt, graph::ModelFile, images::Images, table::TableTask};
     for task in [
         TaskFactory::of::<Digits>(),
         TaskFactory::of::<Gpt>(),
         TaskFactory::of::<ModelFile>(),
         TaskFactory::of::<TableTask>(),
+        TaskFactory::of::<Images>(),
     ] {
         for name in task.settings().keys() {
             assert!(KEYS.iter().all(|key| key.name != name), "{}: {name}", task.name);
@@ -407,10 +408,16 @@ fn a_file_chooses_the_task_unless_one_is_named() {
         files: &["csv"],
         ..TaskFactory::for_tests("table", &[], || json!({"columns": {}, "target": ""}))
     });
+    tasks.push(TaskFactory {
+        is_for: |folder| folder.ends_with("src"),
+        ..TaskFactory::for_tests("images", &[], || json!({}))
+    });
     let task = |toml, named, data: &str| {
         let settings = read(toml, &[], (named, Some(Path::new(data))), &tasks);
         settings.unwrap().run.task
     };
+    assert_eq!(task(None, None, "src"), "images");
+    assert_eq!(task(None, None, "tests"), tasks[0].name);
     assert_eq!(task(None, None, "houses.CSV"), "table");
     assert_eq!(task(None, None, "houses.txt"), tasks[0].name);
     assert_eq!(task(None, Some("gpt"), "houses.csv"), "gpt");

@@ -67,7 +67,7 @@ impl Task for TableTask {
         "schedule=cosine",
         "warmup=50",
     ];
-    const PREDICTS: bool = true;
+    const PREDICTS: Option<&'static str> = Some("NEW.csv");
     const FILES: &'static [&'static str] = &["csv", "tsv"];
     const HELP: &'static [(&'static str, &'static str)] = &[
         ("target=COLUMN", "the column to predict"),
@@ -225,7 +225,7 @@ impl Task for TableTask {
         let of = |rows: &[usize]| predictor.judge(table, rows);
         let (validation, test) = (of(&table.rows.validation), of(&table.rows.test));
         let target = self.target();
-        let mut report = format!("{}\n", test.describe("test", target));
+        let mut report = format!("{}\n", test.describe("test", "rows", target));
         if self.plans.len() > 1 {
             report += "LightGBM or XGBoost often do better on tables; try them too\n";
         }
@@ -362,13 +362,16 @@ impl Predict for Answers {
     }
 }
 
-fn json<T: Serialize>(value: &T) -> String {
+pub(super) fn json<T: Serialize>(value: &T) -> String {
     // Plain data with text keys; numbers that are not finite become null.
     serde_json::to_string(value).expect("plain data can be written as JSON")
 }
 
 /// What a model file's metadata says under a key.
-fn read<T: DeserializeOwned>(metadata: &BTreeMap<String, String>, key: &str) -> Result<T, TaskError> {
+pub(super) fn read<T: DeserializeOwned>(
+    metadata: &BTreeMap<String, String>,
+    key: &str,
+) -> Result<T, TaskError> {
     let text = metadata.get(key).ok_or_else(|| {
         format!(
             "the model file says nothing of its {key}: export it with the run's data at hand (--data FILE)"

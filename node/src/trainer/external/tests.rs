@@ -133,7 +133,8 @@ fn the_other_process_sums_what_it_is_asked_for() {
 
     // Sums over several calls, from the same parameters, and none.
     worker.accumulate(&[1]).unwrap();
-    worker.accumulate(&[4]).unwrap();
+    // The sample 4 in the second epoch of nine.
+    worker.accumulate(&[4 + 9]).unwrap();
     let again = read_sync(worker.take()).unwrap();
     assert_eq!((&again.gradient, again.loss_sum), (&made.gradient, made.loss_sum));
     let nothing = worker.contribute(vec![1.0; 5], &[]).unwrap();

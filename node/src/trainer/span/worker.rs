@@ -13,7 +13,7 @@ use super::model_steps::{Made, run_step, stages_of};
 use super::place::{gradients_of, placed};
 use super::{Activation, ModelSteps, Passed, SpanWorker};
 use crate::device::OpenDevice;
-use crate::task::{Dataset, Task};
+use crate::task::{Task, batch_of};
 
 /// Trains some consecutive steps of a task's model on one device.
 ///
@@ -102,7 +102,7 @@ impl<T: Task> SpanTrainer<T> {
     ) -> Result<Made, WorkerError> {
         let first = samples.first().copied().unwrap_or(0);
         device.seed(self.seed ^ first.rotate_left(32) ^ (step as u64).rotate_left(16));
-        let batch = || self.task.dataset().batch(samples);
+        let batch = || batch_of(self.task.dataset(), self.seed, samples);
         let stages = stages_of(&*self.task)?;
         let made = run_step::<T>(stages, model, step, x, batch, device);
         intact(&*self.task)?;

@@ -15,6 +15,10 @@ fn a_peer_passes_through_its_phases() {
     let mut view = RunView::default();
     assert_eq!(view.phase, Phase::Starting);
     for (event, phase) in [
+        (
+            Event::Pack { done: 1, total: 2 },
+            Phase::Packing { done: 1, total: 2 },
+        ),
         (fetch, Phase::Fetching { bytes: 1, total: 2 }),
         (ready(1), Phase::Starting),
         (

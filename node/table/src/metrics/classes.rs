@@ -47,7 +47,7 @@ pub fn confusion(probability: &[Vec<f64>], actual: &[usize]) -> Vec<Vec<usize>> 
 }
 
 /// The first class with the greatest probability.
-pub(crate) fn likeliest(row: &[f64]) -> usize {
+pub fn likeliest(row: &[f64]) -> usize {
     let mut best = 0;
     for (class, probability) in row.iter().enumerate() {
         if *probability > row[best] {

@@ -6,8 +6,7 @@ mod classes;
 mod numbers;
 mod two;
 
-pub(crate) use classes::likeliest;
-pub use classes::{confusion, of_classes};
+pub use classes::{confusion, likeliest, of_classes};
 pub use numbers::of_numbers;
 pub(crate) use two::auc;
 pub use two::of_two_classes;

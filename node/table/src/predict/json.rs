@@ -6,6 +6,13 @@ use crate::metrics::likeliest;
 use crate::schema::{ColumnKind, Target};
 use serde_json::{Map, Value, json};
 
+/// An answer that is a class: the likeliest by the target's name, and the probability of each.
+pub fn class_json(name: &str, classes: &[String], answer: &[f64]) -> Value {
+    let each = classes.iter().zip(answer);
+    let each: Map<String, Value> = each.map(|(class, p)| (class.clone(), json!(p))).collect();
+    json!({name: classes[likeliest(answer)], "probabilities": each})
+}
+
 impl Predictor {
     /// Answers rows: an object by column name, or an array of such. A value is a text, a number, `true`, `false`, or null if it
     /// is not known. The answer has a `predictions` array with an object for each row.
@@ -63,11 +70,7 @@ impl Predictor {
         let (answer, name) = (self.answer(&cells), self.schema.target.name());
         Ok(match &self.schema.target {
             Target::Number { .. } => json!({name: answer[0] as f32}),
-            Target::Class { classes, .. } => {
-                let each = classes.iter().zip(&answer);
-                let each: Map<String, Value> = each.map(|(class, p)| (class.clone(), json!(p))).collect();
-                json!({name: classes[likeliest(&answer)], "probabilities": each})
-            }
+            Target::Class { classes, .. } => class_json(name, classes, &answer),
         })
     }
 

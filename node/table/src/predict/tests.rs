@@ -118,7 +118,7 @@ fn members_that_help_on_validation_rows_count_more() {
     let judged = chosen.judge(&table, &table.rows.test);
     assert!(judged.rows == 30 && judged.metrics[0].value > 0.9);
     assert_eq!(judged.constant[3].value, 0.5);
-    let told = judged.describe("test", &table.schema.target);
+    let told = judged.describe("test", "rows", &table.schema.target);
     assert!(told.starts_with("test (30 rows): accuracy "), "{told}");
     assert!(
         told.contains("always the same answer auc 0.5000, accuracy 0.5"),
