@@ -96,9 +96,13 @@ fn worlds_that_failed_once_hold() {
     let two_ways = [5_000_011_463];
     // A peer that was the first to commit the round in which it stands aside was taken for one that is out.
     let aside = [1070];
+    // A member whose ticket was revoked in the lineage that stands went there and came back for ever, and its own side
+    // never heard of the other.
+    let to_and_fro = [70_000_001_521];
     for seed in once
         .into_iter()
         .chain(aside)
+        .chain(to_and_fro)
         .chain(later)
         .chain(last)
         .chain(slow)
