@@ -226,6 +226,25 @@ fn names_that_follow_and_never_catch_up_keep_nobody_out() {
     println!("in after {dan}, {eve} and {fay} s");
 }
 
+#[test]
+fn names_that_renew_their_places_keep_nobody_of_their_ticket_out() {
+    let mut story = three();
+    let names = |burst: u16| (70 * burst..70 * (burst + 1)).map(invented);
+    for burst in 0..40 {
+        for to in MEMBERS {
+            if burst > 0 {
+                names(burst - 1).for_each(|name| story.cut(to, name));
+            }
+            names(burst).for_each(|name| follow(&mut story, 0, name, to));
+        }
+        if burst == 0 {
+            visit(&mut story, 0, DAN, ANN);
+        }
+        story.run(500 * MILLI);
+    }
+    assert!(story.peers[&DAN].is_member());
+}
+
 /// All places of contributors are taken by one ticket.
 #[test]
 fn one_ticket_does_not_keep_all_places_while_others_ask() {

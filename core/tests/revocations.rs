@@ -93,6 +93,24 @@ fn who_is_revoked_while_cut_off_with_another_is_out_when_they_meet() {
 }
 
 #[test]
+fn who_is_revoked_where_it_would_go_is_out_where_it_is() {
+    // Ann's side counts more, and only Cat hears of it.
+    let (here, there) = ([ANN], [BEN, CAT]);
+    let (mut story, shared) = parted(&here, &there, &[CAT]);
+    story.compute_us.extend(there.map(|who| (who, 500 * MILLI)));
+    story.compute_us.insert(ANN, 20 * MILLI);
+    let all = of_run(&story);
+    revoke(&mut story, ANN, &all, &shared);
+    story.run(20 * SECOND);
+    story.open(ANN, CAT);
+    story.run(20 * SECOND);
+    assert!(is_out(&story, CAT) && knows(&story, BEN, &all, &shared));
+    reunite(&mut story, &here, &there);
+    story.run(20 * SECOND);
+    assert!(story.are_together(&[ANN, BEN]));
+}
+
+#[test]
 fn those_who_were_revoked_while_alone_do_not_take_turns_in_going_on() {
     // Each of them is alone, on a slow machine, and hears of the founder and of the other at the same time.
     let (mut story, shared) = parted(&[ANN], &[BEN, CAT], &[BEN, CAT]);

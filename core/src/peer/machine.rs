@@ -298,7 +298,7 @@ impl Peer {
                     self.linger(exit, sponsor)
                 }
                 Next::Exit(exit) => {
-                    if exit == Exit::Left {
+                    if matches!(exit, Exit::Left | Exit::Barred(_)) {
                         self.shared.say_goodbye();
                     }
                     self.shared.out.push_back(Output::Exit(exit));

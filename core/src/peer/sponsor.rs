@@ -183,7 +183,8 @@ impl Sponsor {
             None => {
                 let account = account(&admission, shared.root.run);
                 let mut new = Follower::new(admission, contact, applied, round);
-                (new.account, new.number, new.progress_at) = (account, self.next, shared.now);
+                (new.account, new.number) = (account, self.next);
+                (new.came_at, new.progress_at) = (shared.now, shared.now);
                 new
             }
         };

@@ -126,7 +126,8 @@ impl Links {
         }
     }
 
-    /// Remembers a peer, and keeps a link to it up.
+    /// Remembers a peer, and keeps a link to it up. Members are not forgotten for others: without a link, frames to them
+    /// would find no other relay once the nearest one returns them.
     pub fn want(&mut self, peer: PeerId, contact: &Contact, now: Time) {
         if peer == self.me {
             return;
@@ -136,7 +137,7 @@ impl Links {
             let oldest = self
                 .peers
                 .iter()
-                .filter(|(_, e)| !e.up)
+                .filter(|(p, e)| !e.up && !self.bearers.contains(p))
                 .min_by_key(|(_, e)| e.wanted)
                 .map(|(p, _)| *p);
             let Some(oldest) = oldest else { return };

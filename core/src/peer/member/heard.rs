@@ -181,6 +181,8 @@ impl Member {
         }
         let stuck = self.is_null && standing == mine;
         match meet(&side, from, shown, shared) {
+            // It would be barred there, and come back. Its next header says so, and then it is out here too.
+            Stands::Theirs(_) if shared.is_revoked() => {}
             Stands::Theirs(via) => {
                 return Next::Outcast(Outcast::new(OutcastReason::OtherLineage, Some(via)));
             }

@@ -177,6 +177,8 @@ impl Newcomer {
         match meet(&side, from, &shown, shared) {
             Stands::Ours if !here.contains(&from) => self.acquaint(from, shared),
             Stands::Ours => {}
+            // It would be barred there.
+            Stands::Theirs(_) if shared.is_revoked() => self.acquaint(from, shared),
             Stands::Theirs(via) => self.follow_elsewhere(via, shared),
             Stands::Forged => drop(shared.outlaw(from, None)),
         }

@@ -22,6 +22,12 @@ impl Shared {
         }
     }
 
+    /// Whether this peer knows that its own ticket is revoked, and the run does not yet.
+    pub fn is_revoked(&self) -> bool {
+        let own = &self.settings.admission;
+        self.revocations.against(own, self.root.run).is_some()
+    }
+
     /// A peer in another lineage has heard of a revocation.
     pub fn hear_revocation(&mut self, from: PeerId, revocation: Revocation) {
         let known = self.head().tickets.knows(&revocation, self.root.run);

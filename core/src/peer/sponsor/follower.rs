@@ -18,7 +18,9 @@ pub(super) struct Follower {
     pub account: Option<TicketId>,
     /// Its place in the order of arrival.
     pub number: u64,
-    /// When it last got further on its way to being ready ...
+    /// When it came ...
+    pub came_at: Time,
+    /// ... when it last got further on its way to being ready ...
     pub progress_at: Time,
     /// ... and the blocks that it has asked for.
     pub fetched: usize,
@@ -53,6 +55,7 @@ impl Follower {
             admission,
             account: None,
             number: 0,
+            came_at: Time::default(),
             progress_at: Time::default(),
             fetched: 0,
             contact,
@@ -77,6 +80,7 @@ impl Follower {
             waited: self.waited,
             account: self.account,
             number: self.number,
+            came_at: self.came_at,
             progress_at: self.progress_at,
             fetched: self.fetched,
             ..Self::new(self.admission.clone(), contact, applied, sent)

@@ -1,11 +1,16 @@
 //! Room for followers. Names are free, so places are shared out by ticket: where there is none left, a follower that
 //! makes no progress gives way, then one of a ticket with more than its share. Full members' tickets come first.
+//!
+//! Within a ticket, a follower that has not yet asked for anything gives way at once, drawn by lot. Otherwise one visitor
+//! of a page could hold all places with names that it renews again and again. An honest newcomer asks for blocks within
+//! a round trip, and then keeps its place.
 
 use super::follower::Follower;
 use super::{Sponsor, WATCHERS, hand_out};
 use crate::access::invitation::{Admission, Role};
 use crate::base::id::PeerId;
 use crate::base::planted::Bug;
+use crate::base::random::mix;
 use crate::base::time::Time;
 use crate::ledger::accounts::account;
 use crate::peer::late;
@@ -22,6 +27,11 @@ impl Follower {
     /// Whether it could have got further and has not. It may wait for long once it is ready.
     fn is_idle(&self, now: Time) -> bool {
         self.ready.is_none() && now - self.progress_at >= IDLE
+    }
+
+    /// Whether it has not got any further since it came.
+    fn is_unproven(&self) -> bool {
+        self.ready.is_none() && self.progress_at == self.came_at
     }
 }
 
@@ -40,11 +50,15 @@ impl Sponsor {
         let (own, share) = (account(admission, shared.root.run), places / 4);
         let has_more = |f: &Follower| own.is_none() || (held(f.account) > share && held(own) < share);
         let shares_out = !shared.settings.planted(Bug::NoShares);
-        let gives_way = |f: &Follower| f.is_idle(now) || (shares_out && has_more(f));
+        let is_of_own = |f: &Follower| own.is_some() && f.account == own;
+        let draws_lots = !shared.settings.planted(Bug::KeepUnproven);
+        let loses = |f: &Follower| draws_lots && is_of_own(f) && f.is_unproven();
+        let gives_way = |f: &Follower| f.is_idle(now) || (shares_out && has_more(f)) || loses(f);
         let guests = self.followers.iter().filter(|(_, f)| f.account.is_some());
         let candidates = guests.filter(|(_, f)| (watches(f) || !of_watchers) && gives_way(f));
+        let lot = |f: &Follower| if loses(f) { mix(now.0 ^ f.number) } else { 0 };
         let least_useful =
-            candidates.max_by_key(|(_, f)| (f.is_idle(now), held(f.account), now - f.progress_at));
+            candidates.max_by_key(|(_, f)| (f.is_idle(now), held(f.account), lot(f), now - f.progress_at));
         let Some(least_useful) = least_useful.map(|(peer, _)| *peer) else {
             return false;
         };
