@@ -1,9 +1,9 @@
 //! A model in steps that different machines compute.
 //!
 //! A step ends where a single value crosses that follows from both parameters and samples, such as the residual stream
-//! between two blocks. What follows from parameters alone, such as a transposed weight, is made again where it is used.
-//! What follows from samples alone, such as the classes, is known only to the first step and the last, which get the
-//! batch.
+//! between two blocks. A value that follows from parameters alone, such as a transposed weight, is made again where it is
+//! used. Only the first step and the last get the batch, so only they know values that follow from samples alone, such as
+//! the classes.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
@@ -235,7 +235,7 @@ impl Graph {
     }
 }
 
-/// What each value follows from, and where it is made and used.
+/// The origin of each value, and where it is made and used.
 struct Flow {
     origins: Vec<Origin>,
     /// The node that makes a value, of those that a plan leaves.

@@ -175,7 +175,7 @@ impl Target<'_> {
         }
     }
 
-    /// The same in a tab.
+    /// A tab that closes after a while, again and again.
     fn closes(&self) {
         while !self.is_over() {
             let mut tab = Tab::open(self.browser, "closing", self.url);

@@ -32,7 +32,7 @@ pub fn test(root: &Path, seeds: &str) -> bool {
     ];
     tally.add(tool(root, "clippy", "lints", &lints));
     title("tests");
-    // What does not compile is told and counted below.
+    // The run of the tests below counts those that do not compile.
     succeeds(compile_tests(root));
     tally.add(page.finish());
     tally.add(cargo_test(root, &[], &[]));
