@@ -136,7 +136,8 @@ fn open(bytes: &[u8]) -> Result<(Coded<'_>, Size), String> {
 }
 
 fn damaged(why: &str) -> String {
-    format!("it is damaged: {why}")
+    // The decoders' words may end a line.
+    format!("it is damaged: {}", why.trim())
 }
 
 /// Names the kind of a file that is neither PNG nor JPEG.

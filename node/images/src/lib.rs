@@ -1,8 +1,8 @@
 //! Pictures as training data: a folder for each class in, records of one size out, and what a trained model says of a picture.
 //!
 //! The founder of a run turns the folder into one file, once, by [`pack`] (feature `decode`). It decodes PNG and JPEG, takes the
-//! middle square of each picture, and averages it down by [`square`]. The file has plain bytes, so that peers and tabs need no
-//! codec and get equal bits: [`Records`]. [`Augment`] flips and shifts a record as a seed says. [`Network`] computes a trained
+//! middle square of each picture, and averages it down by [`square`]. The file has plain bytes: peers and tabs need no codec,
+//! and get equal bits ([`Records`]). [`Augment`] flips and shifts a record as a seed says. [`Network`] computes a trained
 //! model in plain loops, in one order. So a model file predicts the same bytes on every machine: [`Predictor`].
 
 mod augment;
