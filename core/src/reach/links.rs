@@ -126,8 +126,7 @@ impl Links {
         }
     }
 
-    /// Remembers a peer, and keeps a link to it up. Members are not forgotten for others: without a link, frames to them
-    /// would find no other relay once the nearest one returns them.
+    /// Remembers a peer, and keeps a link to it up.
     pub fn want(&mut self, peer: PeerId, contact: &Contact, now: Time) {
         if peer == self.me {
             return;
@@ -137,7 +136,7 @@ impl Links {
             let oldest = self
                 .peers
                 .iter()
-                .filter(|(p, e)| !e.up && !self.bearers.contains(p))
+                .filter(|(_, e)| !e.up)
                 .min_by_key(|(_, e)| e.wanted)
                 .map(|(p, _)| *p);
             let Some(oldest) = oldest else { return };

@@ -24,22 +24,6 @@ fn what_others_tell_of_peers_takes_the_place_of_nothing_that_is_known() {
     assert!(links.peers.contains_key(&met) && !links.peers[&met].up);
 }
 
-#[test]
-fn strangers_push_no_member_out_of_memory() {
-    let (me, member) = (PeerId([1; 32]), PeerId([2; 32]));
-    let settings = Settings::stand_in(me, Contact::default(), &manifest());
-    let mut links = Links::new(&settings, RunId([0; 32]));
-    let nowhere = Contact::default();
-    links.bearers = vec![member];
-    links.want(member, &nowhere, Time(0));
-    for name in (3..250).map(|name| PeerId([name; 32])) {
-        links.up(name, nowhere.clone(), Duration::ZERO, Time(0));
-        links.down(name, Time(0));
-    }
-    assert!(links.peers.contains_key(&member));
-    assert_eq!(links.peers.len(), ACQUAINTANCES);
-}
-
 /// How often a peer is dialled within a minute, if each link lasts this long and dials take a millisecond.
 fn dials(lasts_ms: u64) -> usize {
     let (ann, ben) = (PeerId([1; 32]), PeerId([2; 32]));
