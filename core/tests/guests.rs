@@ -1,11 +1,13 @@
-//! Guests compute no more than full members do, whatever they claim.
+//! Guests compute no more than full members do, whatever they claim, and what they compute is checked.
 
 mod story;
 
+use annulus_core::codec::Codec;
 use annulus_core::invitation::{Invitation, Role};
 use annulus_core::ledger::Record;
 use annulus_core::signature::Key;
-use annulus_core::{Exit, PeerId, Topology};
+use annulus_core::{Event, Exit, Layout, PeerId, Topology};
+use std::num::{NonZeroU16, NonZeroU32};
 use story::*;
 
 /// Full members that each compute 900 samples per second, and guests that claim to be far faster and return at once.
@@ -15,8 +17,15 @@ fn with_guests(full: u8, guests: u8, target: u64) -> (Story, Vec<PeerId>, Vec<Pe
         manifest.samples = 60_000.try_into().unwrap();
         manifest.target = target.try_into().unwrap();
     });
+    let (members, guests) = gather(&mut story, full, guests);
+    story.pace.extend(guests.iter().map(|who| (*who, 1e9)));
+    (story, members, guests)
+}
+
+/// Gathers full members, and guests of a page, with links between any two.
+fn gather(story: &mut Story, full: u8, guests: u8) -> (Vec<PeerId>, Vec<PeerId>) {
     let name = |n: u8| PeerId([n; 32]);
-    let (members, liars): (Vec<PeerId>, Vec<PeerId>) = (
+    let (members, guests): (Vec<PeerId>, Vec<PeerId>) = (
         (1..=full).map(name).collect(),
         (50..50 + guests).map(name).collect(),
     );
@@ -28,19 +37,17 @@ fn with_guests(full: u8, guests: u8, target: u64) -> (Story, Vec<PeerId>, Vec<Pe
     for who in &members {
         story.pace.insert(*who, 900.0);
     }
-    for who in &liars {
+    for who in &guests {
         story.admissions.insert(*who, page.admit(*who, root.run));
-        story.pace.insert(*who, 1e9);
-        // It returns zeros.
-        story.gradient.insert(*who, 0.0);
+        story.pace.insert(*who, 900.0);
     }
-    let all: Vec<PeerId> = members.iter().chain(&liars).copied().collect();
+    let all: Vec<PeerId> = members.iter().chain(&guests).copied().collect();
     story.found(all[0], 100 * MILLI);
     for (i, who) in all.iter().enumerate().skip(1) {
         story.join(*who, all[0], 100 * MILLI);
         all[1..i].iter().for_each(|other| story.open(*who, *other));
     }
-    (story, members, liars)
+    (members, guests)
 }
 
 /// The samples of these peers in a record, and the most that one of them has.
@@ -93,4 +100,127 @@ fn a_guest_whose_losses_are_unlike_the_others_gets_less_and_less() {
     assert!(story.are_together(&[&members[..], &liars].concat()));
     let last = story.records(ANN).last().unwrap();
     assert!(of(last, &liars).0 <= 1, "{:?}", of(last, &liars));
+}
+
+/// Three members and a guest that are equally fast, with long vectors in which each sample counts.
+fn with_one_guest(topology: Topology, copies: u16, codec: Codec) -> (Story, PeerId) {
+    let mut story = Story::with(topology, |manifest| {
+        manifest.layout = Layout::flat(600);
+        manifest.piece = NonZeroU32::new(64).unwrap();
+        manifest.batch = 60.try_into().unwrap();
+        manifest.target = 10_000_000.try_into().unwrap();
+        manifest.codec = codec;
+        manifest.copies = NonZeroU16::new(copies);
+        manifest.optimizer = "momentum".parse().unwrap();
+    });
+    story.differ = true;
+    let (_, guests) = gather(&mut story, 3, 1);
+    (story, guests[0])
+}
+
+/// Samples of a peer that were counted, and rounds in which some were.
+fn work_of(story: &Story, who: PeerId) -> (u64, usize) {
+    let weights = story.records(ANN).map(|record| of(record, &[who]).0);
+    let weights: Vec<u64> = weights.filter(|weight| *weight > 0).collect();
+    (weights.iter().sum(), weights.len())
+}
+
+fn is_found(story: &Story, guest: PeerId) -> bool {
+    let found = |event: &Event| matches!(event, Event::FalseWork { peer } if *peer == guest);
+    story.events.iter().any(|(_, _, event)| found(event))
+}
+
+#[test]
+fn a_guest_that_computes_nothing_is_put_out_and_its_samples_go_to_others() {
+    let zeros: Alter = |values, _| values.fill(0.0);
+    let negated: Alter = |values, _| values.iter_mut().for_each(|value| *value = -*value);
+    let random: Alter = |values, round| {
+        let place = (1..).map(|i| round << 20 | i);
+        values
+            .iter_mut()
+            .zip(place)
+            .for_each(|(value, at)| *value = 3.0 * noise(at));
+    };
+    let huge: Alter = |values, _| values.iter_mut().for_each(|value| *value *= 1000.0);
+    for (topology, copies) in [(Topology::Ring, 0), (Topology::Direct, 0), (Topology::Direct, 2)] {
+        for change in [zeros, negated, random, huge] {
+            let (mut story, guest) = with_one_guest(topology, copies, Codec::F32);
+            story.changes.insert(guest, change);
+            story.run(60 * SECOND);
+            assert!(is_found(&story, guest), "{topology:?}");
+            let (_, rounds) = work_of(&story, guest);
+            assert!((1..40).contains(&rounds), "{rounds} rounds have false values");
+            let last = story.records(ANN).last().unwrap();
+            assert_eq!((of(last, &[guest]).0, last.weight()), (0, 60));
+        }
+    }
+}
+
+#[test]
+fn a_lone_member_puts_out_all_guests_that_compute_nothing() {
+    let (mut story, _, guests) = with_guests(1, 2, 10_000_000);
+    story.gradient.extend(guests.iter().map(|who| (*who, 0.0)));
+    story.run(120 * SECOND);
+    for guest in guests {
+        assert!(is_found(&story, guest));
+    }
+    let last = story.records(ANN).last().unwrap();
+    assert_eq!((last.headers.len(), last.weight()), (1, 600));
+}
+
+#[test]
+fn a_guest_on_another_kind_of_device_stays_with_every_codec() {
+    let differs: Alter = |values, round| {
+        let place = (1..).map(|i| round << 20 | i);
+        values
+            .iter_mut()
+            .zip(place)
+            .for_each(|(value, at)| *value *= 1.0 + 1e-3 * noise(at));
+    };
+    for topology in [Topology::Ring, Topology::Direct] {
+        for codec in Codec::ALL {
+            let (mut story, guest) = with_one_guest(topology, 0, codec);
+            story.changes.insert(guest, differs);
+            story.run(10 * SECOND);
+            let since = story.events.len();
+            story.run(120 * SECOND);
+            assert_eq!(troubles(&story, since), Vec::<String>::new());
+            let rounds = story.records(ANN).count();
+            assert!(rounds > 1500, "{rounds} rounds");
+            let (samples, with_guest) = work_of(&story, guest);
+            assert!(with_guest > 1400, "{with_guest} rounds");
+            // Each member that gets values of its own has checked some of the guest's shares, and not many.
+            let own = |who| work_of(&story, who).0;
+            let checked = [ANN, BEN, CAT].map(|who| story.computed[&who].saturating_sub(own(who)));
+            let most = samples / 50;
+            let some = checked.into_iter().filter(|samples| *samples > 60).count();
+            let expected = match (topology, codec.has_feedback(false)) {
+                (_, true) => 0,
+                (Topology::Ring, _) => 1,
+                (Topology::Direct, _) => 3,
+            };
+            assert_eq!(some, expected, "{topology:?} {codec}: {checked:?}");
+            assert!(
+                checked.into_iter().all(|samples| samples < most),
+                "{checked:?} of {samples}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_member_with_a_flipped_bit_does_not_cut_off_a_guest_that_works() {
+    let (mut story, guest) = with_one_guest(Topology::Direct, 0, Codec::F32);
+    // So small a share is checked within a round, before the others can tell that the member has changed.
+    story.pace.insert(guest, 200.0);
+    story.run(10 * SECOND);
+    for flip in 0..48 {
+        let who = [ANN, BEN, CAT][flip % 3];
+        story.run(2 * SECOND + flip as u64 * 7 % 16 * 80 * MILLI);
+        story.peers.get_mut(&who).unwrap().flip_bit(flip % 600, 30);
+    }
+    assert!(!is_found(&story, guest));
+    let is_outcast = |event: &Event| matches!(event, Event::Outcast { .. });
+    let outcasts = story.events.iter().filter(|(_, _, event)| is_outcast(event));
+    assert!(outcasts.count() > 10);
 }

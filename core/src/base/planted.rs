@@ -92,6 +92,10 @@ pub enum Bug {
     GuestsGoOn,
     /// A contributor's share follows from its own word.
     TrustGuests,
+    /// No full member checks the work of contributors.
+    NoSpotChecks,
+    /// A contributor's work is checked with the parameters of when the device is asked.
+    CheckWithLaterState,
     /// Contributors compute some of the samples that end the run.
     GuestsEnd,
     /// The word of any peer ends a run early.
@@ -154,7 +158,7 @@ pub enum Bug {
 
 impl Bug {
     /// Bugs that faults bring to light.
-    pub const OF_FAULTS: [Self; 37] = [
+    pub const OF_FAULTS: [Self; 38] = [
         Self::CommitWithoutRepair,
         Self::CountTheDead,
         Self::KeepSuspectsApart,
@@ -183,6 +187,7 @@ impl Bug {
         Self::GuestsGoOn,
         Self::TrustGuests,
         Self::GuestsEnd,
+        Self::CheckWithLaterState,
         Self::AnyoneStops,
         Self::MergeForgetsRevocations,
         Self::DropRevocationsByName,
@@ -218,7 +223,7 @@ impl Bug {
     ];
 
     /// Bugs that only a liar exploits.
-    pub const OF_LIARS: [Self; 24] = [
+    pub const OF_LIARS: [Self; 25] = [
         Self::TrustFlushes,
         Self::TrustDecisions,
         Self::TrustHeaders,
@@ -236,6 +241,7 @@ impl Bug {
         Self::WaitWithoutEnd,
         Self::NoShares,
         Self::KeepUnproven,
+        Self::NoSpotChecks,
         Self::Forgive,
         Self::CompareNothing,
         Self::TrustSeals,

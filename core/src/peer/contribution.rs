@@ -9,6 +9,7 @@ use crate::numeric::codec::Codec;
 use crate::peer::device::{Asked, Device, Made};
 use crate::peer::interface::Event;
 use crate::peer::shared::Shared;
+use crate::peer::spot;
 use std::time::Duration;
 
 /// How long a contribution may be held back for a slow newcomer, if that is more than half of its compute time.
@@ -50,6 +51,11 @@ impl Contribution {
             made_at: None,
             values: Values::Computing,
         }
+    }
+
+    /// Whether the device is done with them.
+    pub fn is_made(&self) -> bool {
+        !matches!(self.values, Values::Computing)
     }
 
     /// The values, once they are handed in.
@@ -195,6 +201,10 @@ impl Contribution {
         let asked = shared.device.done(shared.now, given.compute);
         if asked == Some(Asked::Trial) && is_usable(&given, shared.manifest.layout.len) {
             shared.speed.tried(given.weight.into(), given.compute);
+        }
+        if let Some(Asked::Check { .. }) = asked {
+            spot::took(&given, shared);
+            return self.no_use(given, allotment, shared);
         }
         let Some(asked) = asked.filter(|asked| *asked != Asked::Trial) else {
             return self.no_use(given, allotment, shared);

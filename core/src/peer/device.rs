@@ -32,6 +32,9 @@ pub(crate) enum Asked {
     Weights,
     /// A trial, only to learn its speed.
     Trial,
+    /// A part of a guest's share, from the state with this digest at the end of this lineage: see
+    /// [`spot`](super::spot).
+    Check { chain: Digest, state: Digest },
 }
 
 impl Asked {

@@ -186,6 +186,11 @@ pub enum Event {
         /// The part.
         part: u16,
     },
+    /// A guest has sent values that are not the gradients of its samples, as this peer's own device has found twice.
+    FalseWork {
+        /// The guest.
+        peer: PeerId,
+    },
     /// The state is being fetched.
     Syncing {
         /// Bytes fetched.

@@ -23,6 +23,7 @@ use crate::peer::next::{Next, Outcast};
 use crate::peer::reason::OutcastReason;
 use crate::peer::shared::Shared;
 use crate::peer::sponsor::Sponsor;
+use crate::peer::spot::Spot;
 use crate::run::config::{Manifest, Settings};
 use crate::state::State;
 use crate::wire::rights::{self, Column, Kind, Refused, Roles, When};
@@ -357,6 +358,7 @@ impl Peer {
         handover::leave(outcast.damaged, shared);
         shared.lineage.last = None;
         shared.barren = Barren::default();
+        shared.spot = Spot::default();
         let newcomer = Newcomer::outcast(outcast.damaged, outcast.via, shared);
         self.phase = Phase::Newcomer(Box::new(newcomer));
         Next::Stay

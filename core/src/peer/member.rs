@@ -34,11 +34,12 @@ use crate::peer::next::{Next, Outcast};
 use crate::peer::reason::{OutcastReason, Reason};
 use crate::peer::shared::{Shared, Stage};
 use crate::peer::sponsor::{InWork, Sponsor, hand_out_digests};
+use crate::peer::spot;
 use crate::run::parts::PartSet;
 use crate::state::apply::Applying;
 use crate::wire::rights::Kind;
 use crate::wire::view::View;
-use crate::wire::{Message, ViewKey};
+use crate::wire::{Leg, Message, ViewKey};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -111,6 +112,9 @@ impl Member {
         if shared.keeping.is_damaged {
             return Next::Outcast(Outcast::new(OutcastReason::Damaged, None));
         }
+        if !self.is_null {
+            spot::begin_round(&self.allotment, shared);
+        }
         if self.is_null {
             self.tell_waiting(shared);
         } else if self.flows(shared) {
@@ -127,6 +131,7 @@ impl Member {
 
     /// Begins an attempt, the first or a later one.
     fn begin_attempt(&mut self, shared: &mut Shared) -> Next {
+        spot::begin_attempt(&self.reduce, &self.allotment, shared);
         self.tell_strangers(shared);
         shared.differing.retain(|peer, _| self.view.contains(*peer));
         let head = shared.head();
@@ -142,10 +147,13 @@ impl Member {
         let outlaws: BTreeSet<PeerId> = outlaws.collect();
         if !outlaws.is_empty() {
             // The sponsor that let them in has not heard of it.
+            let is_proven = |peer: &PeerId| shared.outlaws.proof(*peer).is_some() || is_bound(*peer);
+            let why = match outlaws.iter().any(is_proven) {
+                true => Reason::Convicted,
+                false => Reason::FalseValues,
+            };
             self.view.others().for_each(|other| shared.tell_proofs(other));
-            let verdict = self
-                .agreement
-                .suspect(&self.view, outlaws, Reason::Convicted, shared);
+            let verdict = self.agreement.suspect(&self.view, outlaws, why, shared);
             return self.conclude(verdict, shared);
         }
         match self.begin_flow(shared) {
@@ -485,6 +493,7 @@ impl Member {
         let hold = self.sponsor.waits(&self.view, shared);
         self.contribution.put(made, hold, shared.now);
         self.contribution.ask_ahead(shared);
+        spot::go_on(shared);
     }
 
     /// Hands in values held back for a slow newcomer, once it need not or cannot wait any longer.
@@ -627,6 +636,16 @@ impl Member {
             _ if null => Some(&[][..]),
             made => made.map(|made| &made.gradient[..]),
         };
+        let checked = match &piece {
+            Message::Piece {
+                leg: Leg::Partial,
+                chunk,
+                piece,
+                data,
+                ..
+            } if told_by.is_none() && shared.spot.hears(from) => Some((from, (*chunk, *piece), data.clone())),
+            _ => None,
+        };
         let mut sends = Sends::default();
         let result = match told_by {
             Some(told_by) => self.reduce.accept_repair((from, told_by), piece, &mut sends),
@@ -636,6 +655,12 @@ impl Member {
             return self.on_violation(violation, shared);
         }
         self.agreement.saw_piece(from, shared);
+        if let Some(checked) = checked {
+            spot::note(checked, &self.reduce, &self.allotment, shared);
+            if self.contribution.is_made() {
+                spot::go_on(shared);
+            }
+        }
         match self.carry_out(sends, shared) {
             Next::Stay if null => self.start_if_ready(shared),
             next => next,

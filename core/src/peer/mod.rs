@@ -4,7 +4,7 @@
 //! - Phases: `newcomer` with `catchup` (fetching the state), `member`, `lingering`; `next` (from phase to phase),
 //!   `shared` (the context of all).
 //! - A member's round: `contribution` from the `device` and its `speed`, the reduce in `member`, then `commit` and
-//!   `barren` (when nothing is finite).
+//!   `barren` (when nothing is finite). `spot` checks guests' work.
 //! - Others: `agreement` after a failure, `late` (peers that are behind), `meeting` (other lineages), `sponsor`
 //!   (newcomers that follow).
 //! - Kept parts: `handover`, `keeping`, `disk`.
@@ -30,6 +30,7 @@ pub mod reason;
 pub(crate) mod shared;
 pub(crate) mod speed;
 pub(crate) mod sponsor;
+pub(crate) mod spot;
 
 pub use interface::{Commit, Event, Exit, Input, Lane, Output};
 pub use machine::Peer;

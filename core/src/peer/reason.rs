@@ -51,6 +51,8 @@ pub enum Reason {
     Forged,
     /// It has signed two contradicting statements.
     Convicted,
+    /// It has sent values that do not follow from its task, as this member has found.
+    FalseValues,
     /// Another member suspects it.
     Suspected,
     /// It suspects most members, so it is itself cut off.
@@ -76,6 +78,7 @@ impl Reason {
             | Self::FalseDecision
             | Self::Forged
             | Self::Convicted
+            | Self::FalseValues
             | Self::Suspected
             | Self::CutOff => Change::Failed,
         }
@@ -99,6 +102,7 @@ impl fmt::Display for Reason {
             Self::FalseCommit => "reported an impossible commit",
             Self::Forged => "sent a statement with a false signature",
             Self::Convicted => "signed two contradicting statements",
+            Self::FalseValues => "sent values that do not follow from its task",
             Self::FalseDecision => "reported a decision that the others did not make",
             Self::Suspected => "another member has lost contact with it",
             Self::CutOff => "it has lost contact with most of the others, and comes back by itself",

@@ -21,6 +21,7 @@ use crate::peer::device::Device;
 use crate::peer::interface::{Event, Lane, Output};
 use crate::peer::keeping::{self, Keeping};
 use crate::peer::speed::Speed;
+use crate::peer::spot::Spot;
 use crate::reach::allowance::Allowance;
 use crate::reach::checks::{Budget, Checks};
 use crate::reach::detector::Detector;
@@ -76,6 +77,8 @@ pub(crate) struct Shared {
     pub ousted: Vec<PeerId>,
     /// How fast its device is.
     pub speed: Speed,
+    /// Its checks of guests' work.
+    pub spot: Spot,
     pub leaving: bool,
     /// Whether its evaluations show no gain any more.
     pub stalled: bool,
@@ -145,6 +148,7 @@ impl Shared {
             device: Device::default(),
             feedback: Feedback::default(),
             speed: Speed::default(),
+            spot: Spot::default(),
             leaving: false,
             stalled: false,
             ended: BTreeSet::new(),
@@ -288,6 +292,7 @@ impl Shared {
             + last
             + self.lineage.seals.bytes()
             + self.keeping.bytes()
+            + self.spot.bytes()
             + peers * size_of::<(PeerId, (Time, Standing))>()
     }
 

@@ -48,6 +48,7 @@ impl World {
             }
             Event::Outcast { reason, .. } => {
                 self.stats.outcasts += 1;
+                self.lies.unfound.retain(|(by, _), _| *by != i);
                 self.nodes[i].damage = None;
                 self.nodes[i].stands = None;
                 if reason == OutcastReason::Damaged {
@@ -165,6 +166,7 @@ impl World {
     }
 
     fn on_commit(&mut self, i: usize, commit: Commit) {
+        self.check_work(i, &commit);
         self.ledger.is_tainted |= self.nodes[i].peer.as_deref().is_some_and(has_taken);
         let sound = match self.plan.liars {
             Some(_) => self.check_lies(i, &commit),

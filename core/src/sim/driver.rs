@@ -172,6 +172,7 @@ impl World {
     }
 
     fn begin(&mut self, i: usize, peer: Peer) {
+        self.lies.unfound.retain(|(by, _), _| *by != i);
         let node = &mut self.nodes[i];
         node.peer = Some(Box::new(peer));
         node.life += 1;
@@ -407,6 +408,9 @@ impl World {
         positions: Vec<Range<u64>>,
         params: Vec<f32>,
     ) {
+        if self.is_checking(i) {
+            return self.compute_check((i, doubtful), round, &positions, &params);
+        }
         let share = shuffle::count(&positions);
         let counted = |there: u64| match &local {
             None => there,
@@ -441,11 +445,7 @@ impl World {
                 device::local_contribution(&params, &positions, weight, round, &mut node.moments)
             }
         };
-        let made = if spoil == Some(Spoil::NotFinite) {
-            0
-        } else {
-            weight
-        };
+        let made = u64::from(spoil != Some(Spoil::NotFinite)) * weight;
         self.look_at(i);
         let (mut weight, mut loss, mut took) = (weight, loss, took);
         if self.nodes[i].is_liar() {

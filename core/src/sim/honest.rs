@@ -172,6 +172,7 @@ impl World {
                         | Reason::FalseDecision
                         | Reason::Forged
                         | Reason::Convicted
+                        | Reason::FalseValues
                         | Reason::Violation
                 );
                 if self.is_liar(*peer) {

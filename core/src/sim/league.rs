@@ -32,6 +32,8 @@ pub(super) struct Lies {
     /// Peers that have signed two finished chunks in an attempt, and when honest members have seen that their
     /// states differ.
     pub sealed_twice: BTreeMap<PeerId, u64>,
+    /// By honest member and liar: false shares of the liar that the member could have found out.
+    pub unfound: BTreeMap<(usize, PeerId), u32>,
     /// When an honest member last committed a round.
     pub committed_at: u64,
     /// Honest peers that are not members, and since when.

@@ -289,6 +289,48 @@ impl Ledger {
         Ok(())
     }
 
+    /// A device got a part of a check of a guest's work: it must be of a guest's share, from the parameters before the
+    /// round.
+    pub fn check_spot(
+        &mut self,
+        (node, doubtful): (&Node, bool),
+        positions: &[Range<u64>],
+        params: &[f32],
+    ) -> Result<(), String> {
+        let Some(peer) = &node.peer else { return Ok(()) };
+        self.begin_misled(node, peer);
+        let (from, digest) = origin(peer);
+        let point = self
+            .points
+            .get(&from)
+            .ok_or_else(|| format!("{} checks work on an unknown lineage", node.name))?;
+        let shares = point.head.allot(&self.manifest);
+        let is_of = |place: usize| {
+            let share = shares.ranges(place);
+            let within = |range: &Range<u64>| {
+                share
+                    .iter()
+                    .any(|of| of.start <= range.start && range.end <= of.end)
+            };
+            positions.iter().all(within)
+        };
+        let mut members = point.head.members.iter().enumerate();
+        if !members.any(|(place, member)| !member.is_full() && is_of(place)) {
+            return Err(format!(
+                "{} checks what no guest has to compute: {positions:?}",
+                node.name
+            ));
+        }
+        let held = point.states.iter().find(|s| s.digest == digest);
+        match held.filter(|_| !doubtful) {
+            Some(held) if !same_bits(&held.state.params, params) => Err(format!(
+                "{} checks work with parameters that are not its lineage's",
+                node.name
+            )),
+            _ => Ok(()),
+        }
+    }
+
     /// The local optimizers that continue after a round. Of members that counted samples, those of then; of others,
     /// the earlier ones, unless their headers declare a reset.
     fn moments_after(&self, before: Digest, record: &Record) -> BTreeMap<PeerId, LocalOptimizer> {
@@ -755,7 +797,7 @@ fn is_same(state: &State, reference: &State, manifest: &Manifest) -> bool {
 /// these.
 fn origin(peer: &Peer) -> (Digest, Digest) {
     match peer.shared.device.asked {
-        Some(Asked::Share { chain, state, .. }) => (chain, state),
+        Some(Asked::Share { chain, state, .. } | Asked::Check { chain, state }) => (chain, state),
         _ => (peer.head().chain, peer.digest()),
     }
 }

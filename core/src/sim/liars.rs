@@ -395,6 +395,9 @@ impl World {
 
     /// Changes a liar's contribution.
     pub(super) fn say_made(&mut self, i: usize, gradient: &mut [f32], made: &mut (u64, f32, u64)) {
+        if self.is_idler(i) {
+            return self.idle(i, gradient);
+        }
         if self
             .episode(i)
             .is_none_or(|episode| episode.lie != Lie::Contribution)

@@ -82,6 +82,8 @@ pub enum Lie {
     Held,
     /// Names come by the ticket of a page: they never catch up, or never come, or the liar convicts itself.
     Visit,
+    /// Its values are false whenever it computes, and its losses are likely.
+    Work,
 }
 
 impl Lie {
@@ -119,7 +121,7 @@ impl Lie {
     pub const OF_SPANS: [Self; 3] = [Self::Tensor, Self::Word, Self::Held];
 
     /// Lies that are told where a page hands one ticket to many.
-    pub const OF_PAGES: [Self; 1] = [Self::Visit];
+    pub const OF_PAGES: [Self; 2] = [Self::Visit, Self::Work];
 }
 
 impl fmt::Display for Lie {

@@ -35,6 +35,7 @@ mod faults;
 pub mod fuzz;
 mod heard;
 mod honest;
+mod idlers;
 mod kept;
 mod kind;
 mod league;
@@ -197,6 +198,7 @@ pub fn worlds_of(bug: Bug) -> (Setup, bool, u64) {
         Bug::CompareNoSeals => Some(Lie::Sums),
         Bug::CountAboveShare => Some(Lie::Claim),
         Bug::TakeAnyTensor => Some(Lie::Tensor),
+        Bug::NoSpotChecks => Some(Lie::Work),
         bug if Bug::OF_PAGES.contains(&bug) => Some(Lie::Visit),
         _ => None,
     };

@@ -202,6 +202,7 @@ fn event(world: &World, i: usize, event: &Event) {
         Event::FalseUpdate { peer, part } => {
             format!("sees a false update of part {part} by {}", world.name(*peer))
         }
+        Event::FalseWork { peer } => format!("finds the work of {} false", world.name(*peer)),
         Event::Entered => "ENTERS".into(),
         Event::Continued { .. } => "GOES ON ALONE".into(),
         Event::Outcast { reason } => format!("OUTCAST: {reason}"),

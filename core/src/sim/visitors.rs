@@ -42,7 +42,7 @@ impl World {
         ticket.expect("the run's key grants all").admit(who, root.run)
     }
 
-    fn tongue_of(&mut self, i: usize) -> Option<&mut Rng> {
+    pub(super) fn tongue_of(&mut self, i: usize) -> Option<&mut Rng> {
         self.nodes[i].liar.as_mut().map(|liar| &mut liar.rng)
     }
 

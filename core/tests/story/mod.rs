@@ -40,6 +40,12 @@ pub struct Story {
     pub warm: BTreeMap<PeerId, u64>,
     /// The gradient of each sample, if it is not 0.25.
     pub gradient: BTreeMap<PeerId, f32>,
+    /// Whether each sample has a gradient of its own.
+    pub differ: bool,
+    /// How peers change what they have computed.
+    pub changes: BTreeMap<PeerId, Alter>,
+    /// Samples that each peer's device has computed.
+    pub computed: BTreeMap<PeerId, u64>,
     /// The loss of each share, if it is not 1.
     pub losses: BTreeMap<PeerId, f32>,
     /// The optimum of all weights, if gradients are to lead there.
@@ -90,8 +96,29 @@ pub struct Story {
     pub at_work: BTreeMap<PeerId, ViewKey>,
 }
 
+/// Changes the gradient of a round.
+pub type Alter = fn(&mut [f32], u64);
+
 /// Changes a message from a liar, given the liar and the receiver.
 pub type Lie = fn(&Peer, PeerId, &mut Message);
+
+/// Turns parameters into the gradient of the samples at these positions, each of which wants parameters of its own.
+fn compute(buffer: &mut [f32], positions: &[Range<u64>]) {
+    let params = buffer.to_vec();
+    buffer.fill(0.0);
+    for position in positions.iter().cloned().flatten() {
+        for ((sum, param), i) in buffer.iter_mut().zip(&params).zip(1u64..) {
+            *sum += param - noise(position * 0x9e37_79b9 + i);
+        }
+    }
+}
+
+/// A number from -1 to 1.
+pub fn noise(seed: u64) -> f32 {
+    let mixed = (seed ^ 0x5bd1_e995).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mixed = (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    (mixed >> 40) as f32 / (1 << 23) as f32 - 1.0
+}
 
 enum Due {
     Tick(PeerId),
@@ -135,6 +162,9 @@ impl Story {
             launch_us: BTreeMap::new(),
             warm: BTreeMap::new(),
             gradient: BTreeMap::new(),
+            differ: false,
+            changes: BTreeMap::new(),
+            computed: BTreeMap::new(),
             losses: BTreeMap::new(),
             optimum: None,
             moments: BTreeMap::new(),
@@ -289,6 +319,7 @@ impl Story {
                     local,
                 } => {
                     let weight = shuffle::count(&positions) as u32;
+                    *self.computed.entry(who).or_default() += u64::from(weight);
                     // All but those with a pace claim the time of the slowest, so that all get the same share.
                     let slowest = *self.compute_us.values().max().expect("of this one");
                     let launch = self.launch_us.get(&who).copied().unwrap_or(0);
@@ -296,7 +327,11 @@ impl Story {
                     let paced = self.pace.get(&who).map(paced);
                     match (self.gradient.get(&who), self.optimum) {
                         (None, Some(optimum)) => self.descend(who, &mut buffer, (optimum, weight), local),
-                        (value, _) => buffer.fill(value.copied().unwrap_or(0.25)),
+                        (None, None) if self.differ => compute(&mut buffer, &positions),
+                        (value, _) => buffer.fill(value.copied().unwrap_or(0.25) * weight as f32),
+                    }
+                    if let Some(change) = self.changes.get(&who) {
+                        change(&mut buffer, round);
                     }
                     let made = Input::Contribution {
                         round,

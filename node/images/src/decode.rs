@@ -32,7 +32,7 @@ pub struct Size {
 
 /// A file that may be a picture.
 enum Coded<'a> {
-    Png(PngDecoder<ZCursor<&'a [u8]>>),
+    Png(Box<PngDecoder<ZCursor<&'a [u8]>>>),
     Jpeg(Box<JpegDecoder<ZCursor<&'a [u8]>>>),
 }
 
@@ -102,7 +102,7 @@ fn open(bytes: &[u8]) -> Result<(Coded<'_>, Size), String> {
                 .map_err(|error| damaged(&format!("{error:?}")))?;
             let grey = png.colorspace().is_some_and(|space| space.is_grayscale());
             let found = png.dimensions().map(|(width, height)| (width, height, grey));
-            (Coded::Png(png), found)
+            (Coded::Png(Box::new(png)), found)
         }
         [0xff, 0xd8, 0xff, ..] => {
             let header = || {

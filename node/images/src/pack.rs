@@ -40,7 +40,7 @@ pub fn pack(folder: &Path, options: &Options, tell: &mut dyn FnMut(u64, u64)) ->
     let all = files.len() + faults.len();
     // Each file is read for its header, and again for its pixels: no size is known before.
     let steps = 2 * files.len() as u64;
-    let sizes = looked(&files, &mut |done| tell(done, steps), |bytes| size_of(bytes));
+    let sizes = looked(&files, &mut |done| tell(done, steps), size_of);
     let (files, sizes) = good(files, sizes, &mut faults);
     if files.is_empty() {
         return Err(refused(folder, &faults, all, "Put PNG or JPEG files there"));

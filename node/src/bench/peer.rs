@@ -361,6 +361,7 @@ impl<S: FnMut(PeerMessage)> Host for BenchHost<'_, S> {
             Event::Lacking { parts, .. } => {
                 say(PeerMessage::Trouble(format!("nobody keeps parts {parts:?}")))
             }
+            Event::FalseWork { peer } => say(PeerMessage::Trouble(format!("{peer} sent false values"))),
             Event::FalseUpdate { peer, .. } => {
                 say(PeerMessage::Trouble(format!("{peer} let a false update out")))
             }

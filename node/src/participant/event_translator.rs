@@ -90,10 +90,14 @@ impl EventTranslator {
             PeerEvent::Outlawed { peer, proven } => {
                 let why = match proven {
                     true => "it signed two messages that contradict each other",
-                    false => "it sent a message with a false signature",
+                    false => "what it sent is false",
                 };
                 vec![warning(format!("{} is cut off: {why}", peer.to_hex()))]
             }
+            PeerEvent::FalseWork { peer } => vec![warning(format!(
+                "{} is a guest that does not compute: this peer has computed two of its shares, and its values were false",
+                peer.to_hex()
+            ))],
             PeerEvent::FalseUpdate { peer, part } => vec![warning(format!(
                 "{} sent an update of part {part} that does not follow from its sum, and all peers have taken these weights. If you \
                  do not trust them, go on from an older checkpoint",

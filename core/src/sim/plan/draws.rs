@@ -146,7 +146,7 @@ pub(super) fn draw_early_stop(rng: &mut Rng, manifest: &mut Manifest) {
 /// In some worlds with liars a page hands one ticket to all guests: to liars, which do nothing but disturb, and to
 /// honest visitors that come meanwhile. Nothing else keeps newcomers waiting there.
 pub(super) fn draw_page(rng: &mut Rng, plan: &mut Plan, lie: Option<Lie>) {
-    if !rng.chance(0.1) && lie != Some(Lie::Visit) {
+    if !rng.chance(0.1) && !matches!(lie, Some(Lie::Visit | Lie::Work)) {
         return;
     }
     plan.has_page = true;
@@ -173,6 +173,17 @@ pub(super) fn draw_page(rng: &mut Rng, plan: &mut Plan, lie: Option<Lie>) {
     if let Some(liars) = &mut plan.liars {
         liars.lies = vec![Lie::Visit];
         liars.longest_us = 1e6 * rng.octaves(20.0, 200.0);
+        if lie == Some(Lie::Work) || lie.is_none() && rng.chance(0.4) {
+            liars.lies = vec![Lie::Work];
+        }
+    }
+    if lie == Some(Lie::Work) {
+        // Nobody checks the work of guests otherwise.
+        let manifest = &mut plan.manifest;
+        (manifest.local, manifest.overlap) = (None, false);
+        if manifest.feedback() {
+            manifest.codec = Codec::Int8;
+        }
     }
 }
 
