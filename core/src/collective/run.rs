@@ -1,6 +1,7 @@
 //! One member's part in one attempt, piece by piece. It adds to a piece and passes it on as soon as all inputs of
 //! the piece are there (cut-through); nobody waits for a whole chunk.
 
+mod alone;
 mod counts;
 mod kept;
 mod lanes;
@@ -22,7 +23,6 @@ use crate::numeric::vector::Vector;
 use crate::wire::{Leg, Message};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
 
 /// A piece's sum at this member.
 #[derive(Clone, Debug)]
@@ -198,29 +198,6 @@ impl Run {
     /// A member's header, if it is known.
     pub fn header_of(&self, member: PeerId) -> Option<&Signed<Header>> {
         self.headers.known().find(|h| h.peer == member)
-    }
-
-    /// The pieces in which another member sends this one its own values alone, with their elements.
-    pub fn alone(&self, other: PeerId) -> BTreeMap<(u16, u32), Range<usize>> {
-        let mut found = BTreeMap::new();
-        let other = self.members.iter().position(|m| *m == other);
-        for (other, chunk) in other
-            .into_iter()
-            .flat_map(|o| (0..self.plan.cut.members).map(move |c| (o, c)))
-        {
-            for piece in 0..self.plan.cut.pieces(chunk) {
-                let place = (chunk, piece);
-                let comes = self.plan.partial_to(place, other) == Some(self.me);
-                let range = self
-                    .plan
-                    .cut
-                    .range(chunk, piece)
-                    .filter(|range| !range.is_empty());
-                let range = range.filter(|_| comes && self.plan.contributions(place, other) == 1);
-                found.extend(range.map(|range| ((chunk as u16, piece as u32), range)));
-            }
-        }
-        found
     }
 
     /// All known headers.

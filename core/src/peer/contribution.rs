@@ -9,7 +9,7 @@ use crate::numeric::codec::Codec;
 use crate::peer::device::{Asked, Device, Made};
 use crate::peer::interface::Event;
 use crate::peer::shared::Shared;
-use crate::peer::spot;
+use crate::peer::spot_check;
 use std::time::Duration;
 
 /// How long a contribution may be held back for a slow newcomer, if that is more than half of its compute time.
@@ -203,7 +203,7 @@ impl Contribution {
             shared.speed.tried(given.weight.into(), given.compute);
         }
         if let Some(Asked::Check { .. }) = asked {
-            spot::took(&given, shared);
+            spot_check::took(&given, shared);
             return self.no_use(given, allotment, shared);
         }
         let Some(asked) = asked.filter(|asked| *asked != Asked::Trial) else {

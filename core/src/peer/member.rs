@@ -34,7 +34,7 @@ use crate::peer::next::{Next, Outcast};
 use crate::peer::reason::{OutcastReason, Reason};
 use crate::peer::shared::{Shared, Stage};
 use crate::peer::sponsor::{InWork, Sponsor, hand_out_digests};
-use crate::peer::spot;
+use crate::peer::spot_check;
 use crate::run::parts::PartSet;
 use crate::state::apply::Applying;
 use crate::wire::rights::Kind;
@@ -113,7 +113,7 @@ impl Member {
             return Next::Outcast(Outcast::new(OutcastReason::Damaged, None));
         }
         if !self.is_null {
-            spot::begin_round(&self.allotment, shared);
+            spot_check::begin_round(&self.allotment, shared);
         }
         if self.is_null {
             self.tell_waiting(shared);
@@ -131,7 +131,7 @@ impl Member {
 
     /// Begins an attempt, the first or a later one.
     fn begin_attempt(&mut self, shared: &mut Shared) -> Next {
-        spot::begin_attempt(&self.reduce, &self.allotment, shared);
+        spot_check::begin_attempt(&self.reduce, &self.allotment, shared);
         self.tell_strangers(shared);
         shared.differing.retain(|peer, _| self.view.contains(*peer));
         let head = shared.head();
@@ -493,7 +493,7 @@ impl Member {
         let hold = self.sponsor.waits(&self.view, shared);
         self.contribution.put(made, hold, shared.now);
         self.contribution.ask_ahead(shared);
-        spot::go_on(shared);
+        spot_check::go_on(shared);
     }
 
     /// Hands in values held back for a slow newcomer, once it need not or cannot wait any longer.
@@ -656,9 +656,9 @@ impl Member {
         }
         self.agreement.saw_piece(from, shared);
         if let Some(checked) = checked {
-            spot::note(checked, &self.reduce, &self.allotment, shared);
+            spot_check::note(checked, &self.reduce, &self.allotment, shared);
             if self.contribution.is_made() {
-                spot::go_on(shared);
+                spot_check::go_on(shared);
             }
         }
         match self.carry_out(sends, shared) {

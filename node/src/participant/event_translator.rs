@@ -87,17 +87,8 @@ impl EventTranslator {
                     wait.as_secs()
                 ))]
             }
-            PeerEvent::Outlawed { peer, proven } => {
-                let why = match proven {
-                    true => "it signed two messages that contradict each other",
-                    false => "what it sent is false",
-                };
-                vec![warning(format!("{} is cut off: {why}", peer.to_hex()))]
-            }
-            PeerEvent::FalseWork { peer } => vec![warning(format!(
-                "{} is a guest that does not compute: this peer has computed two of its shares, and its values were false",
-                peer.to_hex()
-            ))],
+            PeerEvent::Outlawed { peer, proven } => vec![warning(cut_off(*peer, *proven))],
+            PeerEvent::FalseWork { peer } => vec![warning(idle(*peer))],
             PeerEvent::FalseUpdate { peer, part } => vec![warning(format!(
                 "{} sent an update of part {part} that does not follow from its sum, and all peers have taken these weights. If you \
                  do not trust them, go on from an older checkpoint",
@@ -121,12 +112,10 @@ impl EventTranslator {
                 "went back from round {from} to {to}: {samples} samples are computed again, as only members that are gone held some \
                  parts of the model since then"
             ))],
-            PeerEvent::Waiting { members } => {
-                let need = peer.manifest().min_peers;
-                vec![warning(format!(
-                    "waiting for members: {members} of at least {need} are here"
-                ))]
-            }
+            PeerEvent::Waiting { members } => vec![warning(format!(
+                "waiting for members: {members} of at least {} are here",
+                peer.manifest().min_peers
+            ))],
         }
     }
 
@@ -164,6 +153,21 @@ impl EventTranslator {
             bytes_relayed: traffic.relayed - before.relayed,
         }
     }
+}
+
+fn cut_off(peer: PeerId, proven: bool) -> String {
+    let why = match proven {
+        true => "it signed two messages that contradict each other",
+        false => "what it sent is false",
+    };
+    format!("{} is cut off: {why}", peer.to_hex())
+}
+
+fn idle(peer: PeerId) -> String {
+    format!(
+        "{} is a guest that does not compute: this peer has computed two of its shares, and its values were false",
+        peer.to_hex()
+    )
 }
 
 /// The spans of a split model that no participating member holds.

@@ -15,7 +15,7 @@ use crate::peer::interface::Event;
 use crate::peer::next::{Next, Outcast};
 use crate::peer::reason::OutcastReason;
 use crate::peer::shared::Shared;
-use crate::peer::spot;
+use crate::peer::spot_check;
 use crate::run::config::{Manifest, TensorRule};
 use crate::state::apply::{Applying, Progress};
 use crate::state::plan;
@@ -162,7 +162,7 @@ impl Member {
     /// The state is that after the round, which was complete at the given time.
     pub(super) fn applied(&mut self, record: Record, complete_at: Time, shared: &mut Shared) -> Next {
         let liars = handover::judge(&record, std::mem::take(&mut self.doubted), shared);
-        let idlers = spot::judge(&record, shared);
+        let idlers = spot_check::judge(&record, shared);
         let next = self.go_on(record, complete_at, shared);
         for (peer, part) in liars {
             shared.tell(Event::FalseUpdate { peer, part });
