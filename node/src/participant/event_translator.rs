@@ -3,7 +3,7 @@
 use crate::events::{self, Event};
 use crate::net::link::Link;
 use crate::participant::driver::{Driver, Traffic};
-use annulus_core::Peer;
+use annulus_core::{Peer, PeerId};
 use annulus_core::aside::Aside;
 use annulus_core::invitation::Role;
 use annulus_core::ledger::Head;
