@@ -1,22 +1,34 @@
-//! Browser tabs train a model that comes as a file: real pages in a real Chromium, beside a native peer that has the file.
+//! Browser tabs train models that come as a file, and models of pictures: real pages in a real Chromium, beside a native peer
+//! that has the files.
 
 mod chromium;
 mod common;
 mod exported;
+#[path = "../images/src/testing.rs"]
+#[allow(dead_code, missing_docs, reason = "shared with the tests of annulus-images")]
+mod png;
 
 use chromium::{CPU, GPU, assert_same, ready, weight};
 use common::*;
 use exported::exported;
+use png::colour_png;
+use std::path::Path;
 
-/// A tab joins a model's run, contributes and leaves. Both members had the same bits, the record is sound, and a recomputation
-/// leads to the state that they committed.
+/// A tab joins a run of a model from a file.
 fn in_a_tab(model: &str, times: usize, settings: &[&str], button: &str) {
-    let Some(browser) = ready() else { return };
-    let _alone = alone();
     let folder = Folder::new(&format!("tab-{model}"));
     let data = exported(&folder.0, model, times).display().to_string();
-    let args = ["train", "--device", "cpu", "--task", "graph", "--data", &data];
-    let args = [&args[..], &["rounds=1000000", "lr=1e-2"], settings].concat();
+    let args = ["--task", "graph", "--data", &data];
+    joined(model, &folder, &[&args[..], settings].concat(), button);
+}
+
+/// A tab joins a run, contributes and leaves. Both members had the same bits, the record is sound, and a recomputation leads to
+/// the state that they committed.
+fn joined(model: &str, folder: &Folder, settings: &[&str], button: &str) {
+    let Some(browser) = ready() else { return };
+    let _alone = alone();
+    let args = ["train", "--device", "cpu", "rounds=1000000", "lr=1e-2"];
+    let args = [&args[..], settings].concat();
     let mut node = Node::start("node", folder.join("node"), &args);
     let mut tab = chromium::join(&browser, "tab", &node.url(), button);
     tab.members(2);
@@ -68,4 +80,20 @@ fn a_table_with_batch_norm_on_a_tabs_processor() {
 #[test]
 fn convolutions_on_a_tabs_gpu() {
     in_a_tab("cnn", 100, &["batch=128"], GPU);
+}
+
+/// The native peer packs the pictures, and the tab fetches the packed file.
+#[test]
+fn pictures_on_a_tabs_processor() {
+    let folder = Folder::new("tab-pictures");
+    let top = folder.join("flowers");
+    for (class, red) in [("rose", 200), ("leaf", 60)] {
+        let place = Path::new(&top).join(class);
+        std::fs::create_dir_all(&place).expect("writable");
+        for at in 0..60u32 {
+            let picture = colour_png(20, 20, |x, y| [red, 100, ((x * 7 + y * 13 + at * 29) % 80) as u8]);
+            std::fs::write(place.join(format!("{at}.png")), picture).expect("writable");
+        }
+    }
+    joined("pictures", &folder, &["--data", &top, "batch=96"], CPU);
 }
