@@ -292,11 +292,8 @@ fn an_honest_visitor_by_the_ticket_of_liars_comes_in() {
         ..liars()
     };
     assert_eq!(run(0..60, None, setup, false), []);
-    // Invented names pushed members without a link out of others' memory, and frames to them found no relay. Of the
-    // checker: a peer's memory of names and relayed frames was almost full.
-    for seed in [71_000_001_543, 2_400_022_700] {
-        assert_eq!(sim::run(seed, setup).failure, None, "seed {seed}");
-    }
+    // Invented names pushed members without a link out of others' memory, and frames to them found no relay.
+    assert_eq!(sim::run(71_000_001_543, setup).failure, None);
 }
 
 #[test]
