@@ -292,6 +292,8 @@ fn an_honest_visitor_by_the_ticket_of_liars_comes_in() {
         ..liars()
     };
     assert_eq!(run(0..60, None, setup, false), []);
+    // Invented names pushed members without a link out of others' memory, and frames to them found no relay.
+    assert_eq!(sim::run(71_000_001_543, setup).failure, None);
 }
 
 #[test]

@@ -24,7 +24,7 @@ const LASTS: Duration = Duration::from_secs(1);
 const ASKED: usize = 4;
 /// How long to wait for an introduction before dialling without one. A guess: longer than most round trips.
 const INTRODUCTION: Duration = Duration::from_secs(1);
-/// Peers remembered after they ceased to be members. The oldest are forgotten first.
+/// Peers remembered. The oldest that are no members are forgotten first.
 const ACQUAINTANCES: usize = 128;
 
 /// A request of the links to the driver. It becomes one of the peer's outputs.
@@ -126,7 +126,8 @@ impl Links {
         }
     }
 
-    /// Remembers a peer, and keeps a link to it up.
+    /// Remembers a peer, and keeps a link to it up. Forgets no member for another peer: frames to a member without a
+    /// link would find no other relay once the nearest one returns them.
     pub fn want(&mut self, peer: PeerId, contact: &Contact, now: Time) {
         if peer == self.me {
             return;
@@ -136,7 +137,7 @@ impl Links {
             let oldest = self
                 .peers
                 .iter()
-                .filter(|(_, e)| !e.up)
+                .filter(|(p, e)| !e.up && !self.bearers.contains(p))
                 .min_by_key(|(_, e)| e.wanted)
                 .map(|(p, _)| *p);
             let Some(oldest) = oldest else { return };
@@ -177,9 +178,7 @@ impl Links {
     /// A link is open.
     pub fn up(&mut self, peer: PeerId, contact: Contact, rtt: Duration, now: Time) {
         self.want(peer, &contact, now);
-        for entry in self.peers.values_mut() {
-            entry.ways.forget(peer);
-        }
+        self.peers.values_mut().for_each(|entry| entry.ways.forget(peer));
         let entry = self.peers.entry(peer).or_default();
         entry.up = true;
         entry.dialling = false;
@@ -194,6 +193,7 @@ impl Links {
     /// if links to the other do not last.
     pub fn down(&mut self, peer: PeerId, now: Time) {
         let me = self.me;
+        self.peers.values_mut().for_each(|entry| entry.ways.forget(peer));
         if let Some(entry) = self.peers.get_mut(&peer) {
             let lasted = entry.up && now - entry.up_since >= LASTS;
             entry.up = false;
@@ -422,7 +422,7 @@ impl Links {
         (peer, contact): (PeerId, Contact),
         rtt: Duration,
     ) {
-        let (now, wants_it) = (self.now, self.bearers.contains(&peer));
+        let (now, wants_it) = (self.now, self.is_up(by) && self.bearers.contains(&peer));
         let Some(entry) = self.peers.get_mut(&peer).filter(|entry| wants_it && !entry.up) else {
             return;
         };

@@ -14,8 +14,10 @@ use crate::peer::{Change, Commit, Event, Exit, OutcastReason, Peer, Phase, Reaso
 /// Most vectors that a peer may hold in queues and early pieces, besides its state: its own round, one that is
 /// early, one to repair others, and a window for each of its followers.
 const MOST_VECTORS: usize = 16;
-/// Bytes that it may hold besides: a little for each frame that it had relayed, and for each peer that it knows.
-const MOST_BOOKS: usize = 192 << 10;
+/// Bytes that it may hold besides. The table in `wire/message.rs` allows 96 KiB for hashes of relayed frames, 110 KiB
+/// for names and their standings, 40 KiB for followers and 30 KiB for contacts. Early pieces may take 128 KiB, and the
+/// numbers of some twenty authors of relayed frames 4 KiB each.
+const MOST_BOOKS: usize = 484 << 10;
 /// Bytes with each of these vectors besides its elements: headers, which are larger if members keep parts.
 const AROUND: [usize; 2] = [4 << 10, 5 << 10];
 /// How long after the faults lineages may still not have met, because of dials that just failed, links not yet

@@ -41,7 +41,8 @@ pub const PAYLOAD_LIMIT: usize = 8 << 20;
 // | newcomers in a header | 8 | `admission.rs` |
 // | data on request, for each peer within the time of an answer | four states and vectors, and 1 MiB | `allowance.rs` |
 // | signature checks for others than members, all together | 1,024 per second | `checks.rs` |
-// | known peers' contacts | 128 | `links.rs` |
+// | peers whose requests and checks are counted | 512 and 256 | `allowance.rs`, `checks.rs` |
+// | known peers' contacts, and for each the relays that have a link | 128 | `links.rs` |
 // | other memory of peers | 256 | `shared.rs`, `conviction.rs` |
 // | numbers of relayed frames | 32,768 for each of 128 authors | `relayed.rs` |
 // | frames whose relay may still refuse them | 1,024 hashes | `links.rs` |

@@ -24,6 +24,49 @@ fn what_others_tell_of_peers_takes_the_place_of_nothing_that_is_known() {
     assert!(links.peers.contains_key(&met) && !links.peers[&met].up);
 }
 
+#[test]
+fn relays_that_are_gone_leave_nothing_behind() {
+    let (mut ann, mut out) = member(ANN, &[]);
+    ann.want(BEN, &Contact::default(), Time(0));
+    let before = ann.bytes();
+    // None has a link to Ben, though each has just said so.
+    for name in 5..250 {
+        let (relay, nowhere) = (PeerId([name; 32]), Contact::default());
+        ann.up(relay, nowhere.clone(), Duration::ZERO, Time(0));
+        ann.introduced(&mut out, relay, (BEN, nowhere.clone()), Duration::ZERO);
+        ann.send(&mut out, BEN, Lane::Control, Message::Followed { round: 1 });
+        let returned = out.drain(..).find_map(|output| match output {
+            LinkOutput::Send {
+                message: Message::Relay { envelope, frame },
+                ..
+            } => Some((envelope, frame)),
+            _ => None,
+        });
+        let (envelope, frame) = returned.expect("the only way");
+        assert!(ann.on_unreachable(&mut out, relay, envelope, frame));
+        ann.down(relay, Time(0));
+        ann.introduced(&mut out, relay, (BEN, nowhere), Duration::ZERO);
+        ann.drop(relay);
+    }
+    assert_eq!(ann.bytes(), before);
+}
+
+#[test]
+fn strangers_push_no_member_out_of_memory() {
+    let (me, member) = (PeerId([1; 32]), PeerId([2; 32]));
+    let settings = Settings::stand_in(me, Contact::default(), &manifest());
+    let mut links = Links::new(&settings, RunId([0; 32]));
+    let nowhere = Contact::default();
+    links.bearers = vec![member];
+    links.want(member, &nowhere, Time(0));
+    for name in (3..250).map(|name| PeerId([name; 32])) {
+        links.up(name, nowhere.clone(), Duration::ZERO, Time(0));
+        links.down(name, Time(0));
+    }
+    assert!(links.peers.contains_key(&member));
+    assert_eq!(links.peers.len(), ACQUAINTANCES);
+}
+
 /// How often a peer is dialled within a minute, if each link lasts this long and dials take a millisecond.
 fn dials(lasts_ms: u64) -> usize {
     let (ann, ben) = (PeerId([1; 32]), PeerId([2; 32]));
