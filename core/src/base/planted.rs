@@ -138,8 +138,6 @@ pub enum Bug {
     WaitWithoutEnd,
     /// One ticket may hold all places of guests and of followers.
     NoShares,
-    /// Followers that have asked for nothing keep their places although others of their ticket ask.
-    KeepUnproven,
     /// A peer that has said two contradictory things is not cut off.
     Forgive,
     /// The hashes of all headers are not compared.
@@ -223,7 +221,7 @@ impl Bug {
     ];
 
     /// Bugs that only a liar exploits.
-    pub const OF_LIARS: [Self; 25] = [
+    pub const OF_LIARS: [Self; 24] = [
         Self::TrustFlushes,
         Self::TrustDecisions,
         Self::TrustHeaders,
@@ -240,7 +238,6 @@ impl Bug {
         Self::StrikesByName,
         Self::WaitWithoutEnd,
         Self::NoShares,
-        Self::KeepUnproven,
         Self::NoSpotChecks,
         Self::Forgive,
         Self::CompareNothing,
@@ -252,12 +249,11 @@ impl Bug {
     ];
 
     /// Those of [`Self::OF_LIARS`] that matter only where many share a ticket.
-    pub const OF_PAGES: [Self; 5] = [
+    pub const OF_PAGES: [Self; 4] = [
         Self::BarsShared,
         Self::StrikesByName,
         Self::WaitWithoutEnd,
         Self::NoShares,
-        Self::KeepUnproven,
     ];
 
     /// Bugs that only a liar exploits that holds some of a split model.

@@ -210,11 +210,7 @@ pub fn worlds_of(bug: Bug) -> (Setup, bool, u64) {
         ..Setup::default()
     };
     let split = of_holders || Bug::OF_SPANS.contains(&bug);
-    let from = match bug {
-        Bug::KeepUnproven => visitors::RENEWED,
-        _ if of_holders => splits::MORE_FROM,
-        _ => 0,
-    };
+    let from = if of_holders { splits::MORE_FROM } else { 0 };
     (setup, split, from)
 }
 

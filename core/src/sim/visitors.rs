@@ -27,8 +27,6 @@ const VISIT_US: u64 = 100_000_000;
 const CATCH_UP: f64 = 12.0;
 /// No ticket is closed for longer.
 const CLOSED_US: u64 = 20_000_000;
-/// In this world, liars hold all places of followers for long with names that they renew. Such worlds are rare.
-pub(super) const RENEWED: u64 = 60_000_000_378;
 /// In each minute, guests of one ticket hold up no more rounds.
 const HELD_UP: usize = 12;
 const MINUTE_US: u64 = 60_000_000;

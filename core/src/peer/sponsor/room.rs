@@ -51,8 +51,7 @@ impl Sponsor {
         let has_more = |f: &Follower| own.is_none() || (held(f.account) > share && held(own) < share);
         let shares_out = !shared.settings.planted(Bug::NoShares);
         let is_of_own = |f: &Follower| own.is_some() && f.account == own;
-        let draws_lots = !shared.settings.planted(Bug::KeepUnproven);
-        let loses = |f: &Follower| draws_lots && is_of_own(f) && f.is_unproven();
+        let loses = |f: &Follower| is_of_own(f) && f.is_unproven();
         let gives_way = |f: &Follower| f.is_idle(now) || (shares_out && has_more(f)) || loses(f);
         let guests = self.followers.iter().filter(|(_, f)| f.account.is_some());
         let candidates = guests.filter(|(_, f)| (watches(f) || !of_watchers) && gives_way(f));
