@@ -99,10 +99,13 @@ fn worlds_that_failed_once_hold() {
     // A member whose ticket was revoked in the lineage that stands went there and came back for ever, and its own side
     // never heard of the other.
     let to_and_fro = [70_000_001_521];
+    // A check of a guest's sample took as long as a member's own share of one sample, so others found it too slow.
+    let checks = [85_100_002_755];
     for seed in once
         .into_iter()
         .chain(aside)
         .chain(to_and_fro)
+        .chain(checks)
         .chain(later)
         .chain(last)
         .chain(slow)
