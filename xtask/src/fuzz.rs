@@ -48,7 +48,12 @@ pub fn run(root: &Path, seconds: u64) -> Result<bool, String> {
         let mut fuzzer = Command::new(programs.join(name));
         fuzzer
             .arg(format!("-max_total_time={seconds}"))
-            .args(["-max_len=16384", "-rss_limit_mb=2048", "-verbosity=0", "-print_final_stats=1"])
+            .args([
+                "-max_len=16384",
+                "-rss_limit_mb=2048",
+                "-verbosity=0",
+                "-print_final_stats=1",
+            ])
             .arg(format!("-artifact_prefix={}/{name}-", target.display()))
             .arg(inputs.join(name));
         succeeds(fuzzer)

@@ -3,7 +3,6 @@
 use crate::events::{self, Event};
 use crate::net::link::Link;
 use crate::participant::driver::{Driver, Traffic};
-use annulus_core::{Peer, PeerId};
 use annulus_core::aside::Aside;
 use annulus_core::invitation::Role;
 use annulus_core::ledger::Head;
@@ -11,6 +10,7 @@ use annulus_core::pace::Turn;
 use annulus_core::parts::Parts;
 use annulus_core::peer::{Change, Commit, Event as PeerEvent, OutcastReason};
 use annulus_core::shifts::{Goal, Shift};
+use annulus_core::{Peer, PeerId};
 use std::num::NonZeroU16;
 use std::time::Duration;
 
