@@ -54,7 +54,7 @@ impl Crossing {
     }
 }
 
-/// What a step takes.
+/// The input of a step.
 #[derive(Debug, Default)]
 pub struct StepInput<'a> {
     /// What the step before gave; none for the first.
@@ -184,7 +184,7 @@ impl Graph {
         }
     }
 
-    /// The plan for so many samples, made without the parameters if no pass has made it.
+    /// The plan for this number of samples, made without the parameters if no pass has made it.
     fn plan(&self, inputs: &[Vec<usize>], samples: usize) -> Result<Arc<Plan>, GraphError> {
         let key: Vec<Vec<usize>> = inputs
             .iter()

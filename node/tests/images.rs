@@ -4,14 +4,13 @@ mod common;
 #[path = "../images/src/testing.rs"]
 #[allow(dead_code, missing_docs, reason = "shared with the tests of annulus-images")]
 mod png;
+mod served;
 
 use common::*;
 use png::colour_png;
 use serde_json::Value;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use served::Server;
 use std::path::Path;
-use std::process::{Child, Stdio};
 
 const ROSE: &[u8] = include_bytes!("../images/fixtures/rose.jpg");
 const LEAF: &[u8] = include_bytes!("../images/fixtures/leaf.jpg");
@@ -145,33 +144,6 @@ fn two_peers_train_from_one_folder_and_the_file_predicts_what_eval_says() {
     assert!(inspected.status.success(), "{}", told(&inspected));
 }
 
-/// Ends with the test.
-struct Server(Child);
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// Sends a body, and returns the status and the answer.
-fn ask(address: &str, kind: &str, body: &[u8]) -> (u16, String) {
-    let mut stream = TcpStream::connect(address).expect("somebody listens");
-    let length = body.len();
-    let head = format!(
-        "POST /v1/predict HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\n\r\n"
-    );
-    stream
-        .write_all(&[head.as_bytes(), body].concat())
-        .expect("it reads");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("UTF-8");
-    let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok());
-    let body = answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned());
-    (status.unwrap_or(0), body.unwrap_or_default())
-}
-
 #[test]
 fn a_person_gets_the_guess_the_test_and_a_server() {
     let _alone = alone();
@@ -227,31 +199,19 @@ fn a_person_gets_the_guess_the_test_and_a_server() {
     );
     assert!(run(&["eval", &out, "--device", "cpu"]).status.success());
 
-    let mut command = annulus();
     let model = format!("{out}/model.safetensors");
-    command
-        .args(["serve", &model, "--listen", "127.0.0.1:0"])
-        .stdout(Stdio::piped());
-    let mut server = Server(command.spawn().expect("the binary runs"));
-    let mut line = String::new();
-    let told = server.0.stdout.take().expect("piped");
-    BufReader::new(told).read_line(&mut line).expect("a line");
-    let address = line
-        .trim()
-        .strip_prefix("answering at http://")
-        .expect("an address")
-        .to_owned();
-    let (status, answer) = ask(&address, "image/jpeg", LEAF);
+    let server = Server::start(&model);
+    let (status, answer) = server.ask("POST /v1/predict", "image/jpeg", LEAF);
     assert!(
         status == 200 && answer.starts_with(r#"{"predictions":[{"class":"leaf","#),
         "{answer}"
     );
-    let (status, answer) = ask(&address, "image/png", b"hello");
+    let (status, answer) = server.ask("POST /v1/predict", "image/png", b"hello");
     assert!(
         status == 400 && answer.contains("neither a PNG nor a JPEG"),
         "{answer}"
     );
-    let (status, answer) = ask(&address, "application/json", b"{}");
+    let (status, answer) = server.ask("POST /v1/predict", "application/json", b"{}");
     assert!(
         status == 400 && answer.contains("Content-Type: image/png"),
         "{answer}"

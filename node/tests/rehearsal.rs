@@ -31,7 +31,7 @@ const TABS: usize = 3;
 /// The longest that an honest visitor may be out of the rounds.
 const MOST_OUT: Duration = Duration::from_secs(30);
 
-/// What the devices of the others are: real gradients in the time of a slow device, so that many fit on one machine.
+/// The pace of the other devices: real gradients in the time of a slow device, so that many fit on one machine.
 const PACE: [&str; 4] = ["--device", "cpu", "--sample-at-least", "4"];
 
 /// What the lying devices make of a gradient, by its factor: nothing, the opposite, too much.

@@ -1,12 +1,11 @@
 //! A table from file to predictions: real processes, each as if on a machine of its own.
 
 mod common;
+mod served;
 
 use common::*;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use served::Server;
 use std::path::Path;
-use std::process::{Child, Stdio};
 
 /// A table with a number, a category and a class that follows from both, but for every ninth row.
 fn table(rows: usize) -> String {
@@ -161,34 +160,6 @@ fn bad_rows_are_told_all_at_once_and_a_dry_run_names_the_task() {
     assert!(String::from_utf8_lossy(&output.stdout).contains("table"));
 }
 
-/// One request on a connection of its own: status and body.
-fn ask(address: &str, what: &str, kind: &str, body: &[u8]) -> (u16, String) {
-    let mut stream = TcpStream::connect(address).expect("somebody listens");
-    let length = body.len();
-    let head = format!(
-        "{what} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\n\r\n"
-    );
-    stream.write_all(head.as_bytes()).expect("it reads");
-    // It may close before it has read a body that is too long.
-    let _ = stream.write_all(body);
-    let mut answer = Vec::new();
-    let _ = stream.read_to_end(&mut answer);
-    let answer = String::from_utf8_lossy(&answer).into_owned();
-    let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok());
-    let body = answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned());
-    (status.unwrap_or(0), body.unwrap_or_default())
-}
-
-/// Ends with the test.
-struct Server(Child);
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[test]
 fn a_thousand_requests_at_once_get_what_predict_says() {
     let _alone = alone();
@@ -214,51 +185,39 @@ fn a_thousand_requests_at_once_get_what_predict_says() {
     let trained = run(&[&args[..], &["--no-announce", "target=bought", "rounds=200"]].concat());
     assert!(trained.status.success(), "{}", told(&trained));
     let model = format!("{out}/model.safetensors");
-    let mut command = annulus();
-    command
-        .args(["serve", &model, "--listen", "127.0.0.1:0"])
-        .stdout(Stdio::piped());
-    let mut server = Server(command.spawn().expect("the binary runs"));
-    let mut line = String::new();
-    let told = server.0.stdout.take().expect("piped");
-    BufReader::new(told).read_line(&mut line).expect("a line");
-    let address = line
-        .trim()
-        .strip_prefix("answering at http://")
-        .expect("an address")
-        .to_owned();
+    let server = Server::start(&model);
 
     let expected = predicted(&model, &new);
     let post = "POST /v1/predict";
     assert_eq!(
-        ask(&address, post, "text/csv", NEW.as_bytes()),
+        server.ask(post, "text/csv", NEW.as_bytes()),
         (200, expected.clone())
     );
     let row = br#"{"note": "x", "town": "Bern", "age": 70}"#;
-    let (status, told) = ask(&address, post, "application/json", row);
+    let (status, told) = server.ask(post, "application/json", row);
     assert!(
         status == 400 && told.contains("there is no column \\\"note\\\""),
         "{told}"
     );
     let row = br#"{"town": "Bern", "age": 70}"#;
-    let (_, first) = ask(&address, post, "application/json", row);
+    let (_, first) = server.ask(post, "application/json", row);
     assert!(first.starts_with(r#"{"predictions":[{"bought":"yes""#), "{first}");
     std::thread::scope(|scope| {
         for _ in 0..16 {
             scope.spawn(|| {
                 for _ in 0..63 {
-                    assert_eq!(ask(&address, post, "application/json", row), (200, first.clone()));
+                    assert_eq!(server.ask(post, "application/json", row), (200, first.clone()));
                 }
             });
         }
     });
-    assert_eq!(ask(&address, post, "application/json", b"{\"town\": ").0, 400);
+    assert_eq!(server.ask(post, "application/json", b"{\"town\": ").0, 400);
     assert_eq!(
-        ask(&address, post, "application/json", &vec![b' '; 100 << 20]).0,
+        server.ask(post, "application/json", &vec![b' '; 100 << 20]).0,
         413
     );
-    let (status, schema) = ask(&address, "GET /v1/schema", "", b"");
+    let (status, schema) = server.ask("GET /v1/schema", "", b"");
     assert!(status == 200 && schema.contains(r#""name":"age""#), "{schema}");
-    assert!(ask(&address, "GET /", "", b"").1.contains("<form>"));
-    assert_eq!(ask(&address, "GET /health", "", b"").0, 200);
+    assert!(server.ask("GET /", "", b"").1.contains("<form>"));
+    assert_eq!(server.ask("GET /health", "", b"").0, 200);
 }

@@ -4,8 +4,8 @@
 //! - Phases: `newcomer` with `catchup` (fetching the state), `member`, `lingering`; `next` (from phase to phase),
 //!   `shared` (the context of all).
 //! - A member's round: `contribution` from the `device` and its `speed`, the reduce in `member`, then `commit` and
-//!   `barren` (when nothing is finite). `spot_check` has some of
-//!   guests' work computed again, and `spot` compares it.
+//!   `barren` (when nothing is finite). `spot_check` has some of guests' work computed
+//!   again, and `spot` compares it.
 //! - Others: `agreement` after a failure, `late` (peers that are behind), `meeting` (other lineages), `sponsor`
 //!   (newcomers that follow).
 //! - Kept parts: `handover`, `keeping`, `disk`.

@@ -2,7 +2,9 @@
 
 use crate::common::{all_fixtures, gradients, number, squares};
 use crate::fixtures::{Expected, read};
-use annulus_graph::{Graph, HostTensor, Output, PassOptions, ReadOptions, StepInput, Stepped, read_tensors};
+use annulus_graph::{
+    Graph, GraphModel, HostTensor, Output, PassOptions, ReadOptions, StepInput, Stepped, read_tensors,
+};
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Device, Tensor};
 use std::path::Path;
@@ -27,9 +29,14 @@ fn used(model: &impl Module) -> Vec<bool> {
     used.0
 }
 
-/// The output of all steps, one after the other, each on a model of its own; and the share of the parameters that the
-/// largest step reads.
-fn in_steps(graph: &Graph, batch: &[(String, HostTensor)], device: &Device) -> (Output, usize, f64) {
+/// The output of all steps, one after the other, each on a model that `model` gives; how many they are, and the share of
+/// the parameters that the largest step reads.
+fn in_steps(
+    graph: &Graph,
+    batch: &[(String, HostTensor)],
+    device: &Device,
+    model: impl Fn() -> GraphModel,
+) -> (Output, usize, f64) {
     let steps = graph.steps(batch).unwrap().expect("places to cut");
     let sizes: Vec<usize> = graph
         .parameters()
@@ -43,7 +50,7 @@ fn in_steps(graph: &Graph, batch: &[(String, HostTensor)], device: &Device) -> (
             crossing,
             batch: is_end.then_some(batch),
         };
-        let model = graph.model(device).unwrap();
+        let model = model();
         let made = graph
             .step((&steps, step), &model, input, device, TRAINING)
             .unwrap();
@@ -63,7 +70,7 @@ fn in_steps(graph: &Graph, batch: &[(String, HostTensor)], device: &Device) -> (
     unreachable!("the last step gives the loss")
 }
 
-/// The model has at least so many steps, of which each reads at most this share of the parameters.
+/// The model has at least this number of steps, of which each reads at most this share of the parameters.
 fn check(name: &str, mut graph: Graph, batch: &[(String, HostTensor)], at_least: usize, most: f64) {
     for fused in [false, true] {
         if fused {
@@ -73,7 +80,7 @@ fn check(name: &str, mut graph: Graph, batch: &[(String, HostTensor)], at_least:
         let whole = graph
             .run(&graph.model(&plain).unwrap(), batch, &plain, TRAINING)
             .unwrap();
-        let (split, count, share) = in_steps(&graph, batch, &plain);
+        let (split, count, share) = in_steps(&graph, batch, &plain, || graph.model(&plain).unwrap());
         println!("{name}: {count} steps, of which the largest reads {share:.2} of the parameters");
         assert_eq!(number(whole.loss), number(split.loss), "{name}: the loss");
         assert!(
@@ -90,26 +97,8 @@ fn check(name: &str, mut graph: Graph, batch: &[(String, HostTensor)], at_least:
             .loss
             .backward();
         let whole = gradients(&model, &whole);
-        let steps = graph.steps(batch).unwrap().expect("places to cut");
-        let mut crossing = None;
-        let loss = (0..steps.count()).find_map(|step| {
-            let batch = Some(batch).filter(|_| step == 0 || step + 1 == steps.count());
-            let input = StepInput {
-                crossing: crossing.take(),
-                batch,
-            };
-            match graph
-                .step((&steps, step), &model, input, &device, TRAINING)
-                .unwrap()
-            {
-                Stepped::Crossing(made) => {
-                    crossing = Some(made);
-                    None
-                }
-                Stepped::Output(output) => Some(output.loss),
-            }
-        });
-        let split = gradients(&model, &loss.expect("a loss").backward());
+        let (split, ..) = in_steps(&graph, batch, &device, || model.clone());
+        let split = gradients(&model, &split.loss.backward());
         let (mut difference, mut length) = (0.0, 0.0);
         for ((name, whole), (_, split)) in whole.iter().zip(&split) {
             let (whole, split) = (whole.as_ref().unwrap(), split.as_ref().expect(name));

@@ -6,3 +6,5 @@ pub mod graph;
 pub mod images;
 mod init;
 pub mod table;
+#[cfg(test)]
+mod testing;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::*;
 use crate::device::OpenDevice;
 use crate::task::{Dataset, Eval};
+use crate::tasks::testing::by_adam;
 use crate::trainer::{Trainer, TrainerOptions, Worker};
 
 /// The folder of real data for tests, if this machine has it.
@@ -32,22 +33,8 @@ fn train(task: &Arc<Digits>, epochs: u64) -> Eval {
     let device = OpenDevice::cpu();
     let options = TrainerOptions::default();
     let mut worker = Trainer::new(Arc::clone(task), &device, options).unwrap();
-    let mut params = worker.init();
-    let (mut mean, mut square) = (vec![0.0; params.len()], vec![0.0; params.len()]);
-    let (mut decay1, mut decay2) = (1.0f32, 1.0f32);
     let order: Vec<u64> = (0..task.dataset().len()).collect();
-    for batch in (0..epochs).flat_map(|_| order.chunks(64)) {
-        let result = worker.contribute(params.clone(), batch).unwrap();
-        decay1 *= 0.9;
-        decay2 *= 0.999;
-        for (index, sum) in result.gradient.iter().enumerate() {
-            let gradient = sum / batch.len() as f32;
-            mean[index] = 0.9 * mean[index] + 0.1 * gradient;
-            square[index] = 0.999 * square[index] + 0.001 * gradient * gradient;
-            let deviation = (square[index] / (1.0 - decay2)).sqrt() + 1e-8;
-            params[index] -= 1e-3 * mean[index] / (1.0 - decay1) / deviation;
-        }
-    }
+    let params = by_adam(&mut worker, 1e-3, (0..epochs).flat_map(|_| order.chunks(64)));
     worker.score(params).unwrap().unwrap()
 }
 

@@ -4,6 +4,7 @@ use super::*;
 use crate::device::OpenDevice;
 use crate::task::batch_of;
 use crate::task_factory::TaskFactory;
+use crate::tasks::testing::by_adam;
 use crate::trainer::{Trainer, TrainerOptions, Worker};
 use annulus_images::Model;
 use annulus_table::{Judged, Part};
@@ -64,22 +65,8 @@ fn worker(task: &Arc<Images>) -> Trainer<Images> {
 /// Trains by Adam with its usual settings.
 fn train(task: &Arc<Images>, steps: usize) -> (Trainer<Images>, Vec<f32>, Tensors) {
     let mut worker = worker(task);
-    let mut params = worker.init();
-    let (mut mean, mut square) = (vec![0.0; params.len()], vec![0.0; params.len()]);
-    let (mut decay1, mut decay2) = (1.0f32, 1.0f32);
     let draws: Vec<u64> = (0..32 * steps as u64).collect();
-    for batch in draws.chunks(32) {
-        let result = worker.contribute(params.clone(), batch).unwrap();
-        decay1 *= 0.9;
-        decay2 *= 0.999;
-        for (index, sum) in result.gradient.iter().enumerate() {
-            let gradient = sum / batch.len() as f32;
-            mean[index] = 0.9 * mean[index] + 0.1 * gradient;
-            square[index] = 0.999 * square[index] + 0.001 * gradient * gradient;
-            let deviation = (square[index] / (1.0 - decay2)).sqrt() + 1e-8;
-            params[index] -= 5e-3 * mean[index] / (1.0 - decay1) / deviation;
-        }
-    }
+    let params = by_adam(&mut worker, 5e-3, draws.chunks(32));
     let tensors = Tensors::of(worker.layout(), &params);
     (worker, params, tensors)
 }

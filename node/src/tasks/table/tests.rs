@@ -3,6 +3,7 @@
 use super::*;
 use crate::device::OpenDevice;
 use crate::task_factory::TaskFactory;
+use crate::tasks::testing::by_adam;
 use crate::trainer::{Trainer, TrainerOptions, Worker};
 use std::sync::Arc;
 
@@ -36,22 +37,8 @@ fn task(target: &str, other: &str, model: annulus_table::Model) -> Arc<TableTask
 /// Trains by Adam with its usual settings, and gives the tensors.
 fn train(task: &Arc<TableTask>, steps: usize) -> (Trainer<TableTask>, Vec<f32>, Tensors) {
     let mut worker = Trainer::new(Arc::clone(task), &OpenDevice::cpu(), TrainerOptions::default()).unwrap();
-    let mut params = worker.init();
-    let (mut mean, mut square) = (vec![0.0; params.len()], vec![0.0; params.len()]);
-    let (mut decay1, mut decay2) = (1.0f32, 1.0f32);
     let order: Vec<u64> = (0..task.dataset().len()).collect();
-    for batch in order.chunks(64).cycle().take(steps) {
-        let result = worker.contribute(params.clone(), batch).unwrap();
-        decay1 *= 0.9;
-        decay2 *= 0.999;
-        for (index, sum) in result.gradient.iter().enumerate() {
-            let gradient = sum / batch.len() as f32;
-            mean[index] = 0.9 * mean[index] + 0.1 * gradient;
-            square[index] = 0.999 * square[index] + 0.001 * gradient * gradient;
-            let deviation = (square[index] / (1.0 - decay2)).sqrt() + 1e-8;
-            params[index] -= 3e-3 * mean[index] / (1.0 - decay1) / deviation;
-        }
-    }
+    let params = by_adam(&mut worker, 3e-3, order.chunks(64).cycle().take(steps));
     let tensors = Tensors::of(worker.layout(), &params);
     (worker, params, tensors)
 }
