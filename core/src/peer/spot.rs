@@ -32,8 +32,8 @@ pub(super) const FORGIVEN: u32 = 256;
 /// Mismatches that put a guest out.
 pub(super) const MISMATCHES: u8 = 2;
 
-/// After each share of its own, a device computes at most this part of it for a check. Others take a member for too
-/// slow that takes twice as long as usual.
+/// After each share of its own, a device computes at most this part of it for a check, or one sample. Others take a
+/// member for too slow that takes twice as long as usual.
 const PART: u64 = 4;
 
 /// A check takes at most this many rounds, or the member leaves it to faster ones.
@@ -151,10 +151,10 @@ impl Spot {
     }
 }
 
-/// Samples that a device may compute for a check after a share of this many. None after a small share: a single sample
-/// may take as long as the whole share.
-pub(super) fn part(own: u64) -> u64 {
-    own / PART
+/// Samples that a device may compute for a check after a share of this many. None after a share of one: the round would
+/// take twice as long.
+pub(crate) fn part(own: u64) -> u64 {
+    if own < 2 { 0 } else { (own / PART).max(1) }
 }
 
 impl Truth {

@@ -8,6 +8,7 @@ use crate::base::id::{PeerId, Round};
 use crate::collective::Cut;
 use crate::peer::Commit;
 use crate::peer::device::Asked;
+use crate::peer::spot;
 use crate::run::config::Topology;
 use crate::run::shuffle;
 use std::collections::BTreeSet;
@@ -15,6 +16,8 @@ use std::ops::Range;
 
 /// No member takes false values of a guest in more rounds.
 const UNFOUND: u32 = 60;
+/// Only rounds count in which the member could compute the guest's share within this many.
+const SOON: u64 = 16;
 /// Elements of a vector of which noise is unlike the true values wherever it is cut.
 const LONG: usize = 200;
 
@@ -116,8 +119,9 @@ impl World {
                 Topology::Ring => None,
             };
             let comes = chunk.is_some_and(|chunk| !cut.chunk(chunk).is_empty());
-            let both_work = header.weight > 0 && headers[me].weight > 0;
-            if !(is_idler && comes && both_work) {
+            let soon = SOON * spot::part(headers[me].weight.into());
+            let can_check = (1..=soon).contains(&header.weight.into());
+            if !(is_idler && comes && can_check) {
                 continue;
             }
             let count = self.lies.unfound.entry((i, header.peer)).or_default();
