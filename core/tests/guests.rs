@@ -102,6 +102,37 @@ fn a_guest_whose_losses_are_unlike_the_others_gets_less_and_less() {
     assert!(of(last, &liars).0 <= 1, "{:?}", of(last, &liars));
 }
 
+/// Three members and a guest learn by Adam without clipping, the guest's values are huge for two seconds, and all learn on. Returns the
+/// largest distance of a weight from its optimum.
+fn after_huge_values(huge: Option<f32>) -> f32 {
+    let mut story = Story::with(Topology::Direct, |manifest| {
+        manifest.layout = Layout::flat(512);
+        manifest.piece = NonZeroU32::new(64).unwrap();
+        manifest.batch = 600.try_into().unwrap();
+        manifest.target = 10_000_000.try_into().unwrap();
+        (manifest.optimizer, manifest.lr) = ("adam".parse().unwrap(), 0.01);
+    });
+    story.optimum = Some(1.0);
+    let (_, guests) = gather(&mut story, 3, 1);
+    story.run(10 * SECOND);
+    story.gradient.extend(huge.map(|huge| (guests[0], huge)));
+    story.run(2 * SECOND);
+    story.gradient.clear();
+    story.run(10 * SECOND);
+    assert!(story.exits.is_empty());
+    let params = &story.peers[&ANN].state().params;
+    params.iter().map(|p| (p - 1.0).abs()).fold(0.0, f32::max)
+}
+
+#[test]
+fn huge_values_of_a_guest_do_not_hold_up_learning() {
+    let honest = after_huge_values(None);
+    for huge in [1e3, -1e3, 1e18, -1e30] {
+        let off = after_huge_values(Some(huge));
+        assert!(off < honest + 0.05, "{huge}: {off} instead of {honest}");
+    }
+}
+
 /// Three members and a guest that are equally fast, with long vectors in which each sample counts.
 fn with_one_guest(topology: Topology, copies: u16, codec: Codec) -> (Story, PeerId) {
     let mut story = Story::with(topology, |manifest| {

@@ -9,10 +9,12 @@
 //! - [`Lanes`]: who sends which gradients of a piece, if a model is split over the members.
 //! - `headers`: brings each member's header to all, whatever the plan.
 //! - `seals`: the owners' signatures on the chunks that they finish.
+//! - [`Scale`]: how long guests' contributions may be.
 //!
 //! Nothing here knows of rounds, time, deadlines or failures. `peer` deals with an attempt that does not end.
 
 mod assembly;
+mod bound;
 mod cut;
 mod headers;
 mod kept;
@@ -27,6 +29,7 @@ mod sum;
 
 pub use assembly::Assembly;
 pub(crate) use assembly::finished_piece;
+pub use bound::Scale;
 pub use cut::Cut;
 pub use kept::Kept;
 pub use lanes::Lanes;

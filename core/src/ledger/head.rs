@@ -262,7 +262,8 @@ impl Head {
                 || record.headers.iter().any(|h| h.leaving && h.peer == peer)
         });
         self.admit(record, manifest);
-        self.pace.apply(&record.exchanged(), manifest);
+        let guests = self.members.iter().any(|member| !member.is_full());
+        self.pace.apply(&record.exchanged(guests), manifest);
         (self.round, self.trail) = (record.round, trail);
         self.chain = lineage(&self.trail, self.samples);
         if (trains && record.weight() > 0 || begins_anew) && manifest.copies.is_some() {

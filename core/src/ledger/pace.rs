@@ -70,6 +70,8 @@ pub(crate) struct Exchanged {
     pub us: Option<u64>,
     /// Samples in 1,000 seconds, over all members that computed.
     pub speed: u128,
+    /// Whether guests are members of the next round.
+    pub guests: bool,
 }
 
 /// A change, with the reason. Times are in microseconds.
@@ -152,6 +154,12 @@ impl Pace {
         self.turn = None;
         let trains = manifest.trains(round.members);
         let told = std::mem::replace(&mut self.told, trains.then_some(self.topology));
+        let chooses = manifest.topology.is_none();
+        if chooses && round.guests && self.topology == Topology::Ring {
+            // In a ring a guest's values reach only the next member unsummed.
+            self.against = None;
+            self.take_other();
+        }
         let took = round.us.filter(|_| told == Some(self.topology));
         let failed = (round.failed && trains).then_some(u64::MAX);
         let Some(took) = failed.or(took) else {
@@ -167,7 +175,7 @@ impl Pace {
         if manifest.local.as_ref().is_some_and(|local| local.steps.is_none()) {
             self.choose_batches(round, manifest);
         }
-        if manifest.topology.is_none() && self.turn.is_none() {
+        if chooses && !round.guests && self.turn.is_none() {
             self.choose_topology(round);
         }
     }
@@ -326,6 +334,36 @@ mod tests {
             local,
             ..Manifest::new(Layout::flat(3))
         }
+    }
+
+    #[test]
+    fn with_guests_all_is_sent_straight() {
+        let manifest = manifest(false);
+        let mut pace = Pace::new(&manifest);
+        let mut tried = Vec::new();
+        for at in 0..300 {
+            let guests = (100..200).contains(&at);
+            let us = match pace.told {
+                Some(Topology::Ring) => 20_000,
+                _ => 30_000,
+            };
+            let round = Exchanged {
+                round: at + 1,
+                members: 4,
+                failed: false,
+                us: Some(us),
+                speed: 400_000,
+                guests,
+            };
+            pace.apply(&round, &manifest);
+            tried.push(pace.topology);
+        }
+        let rings = |range: std::ops::Range<usize>| {
+            let tried = tried[range].iter();
+            tried.filter(|topology| **topology == Topology::Ring).count()
+        };
+        assert_eq!(rings(100..200), 0);
+        assert!(rings(50..100) > 40 && rings(250..300) > 40, "it is faster");
     }
 
     fn head(manifest: &Manifest, members: u8) -> Head {

@@ -212,8 +212,8 @@ impl Record {
         told.get(told.len() / 2).copied()
     }
 
-    /// Its measurements of the exchange.
-    pub(super) fn exchanged(&self) -> Exchanged {
+    /// Its measurements of the exchange. `guests` are members of the next round, or not.
+    pub(super) fn exchanged(&self, guests: bool) -> Exchanged {
         let took = self.headers.iter().map(|h| h.exchange_us).filter(|us| *us > 0);
         let at_work = self.headers.iter().filter(|h| h.weight > 0);
         Exchanged {
@@ -222,6 +222,7 @@ impl Record {
             failed: self.attempt > 0,
             us: took.min(),
             speed: at_work.map(|h| u128::from(h.speed)).sum(),
+            guests,
         }
     }
 

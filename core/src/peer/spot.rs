@@ -14,6 +14,7 @@
 //! the verdict waits for another round in which the others' digests agree with this member's.
 
 use crate::base::id::{Digest, PeerId, Round};
+use crate::collective::Scale;
 use crate::numeric::codec::Codec;
 use crate::peer::device::Made;
 use bytes::Bytes;
@@ -105,9 +106,15 @@ pub(super) struct Truth {
     pub(super) loss: f64,
 }
 
+/// A member measures the length of its own gradients once in this many rounds.
+pub(super) const MEASURED: Round = 8;
+
 /// The checks of one member.
 #[derive(Debug, Default)]
 pub(crate) struct Spot {
+    /// How long its own gradients are, and when it measures them again.
+    pub(super) scale: Scale,
+    pub(super) measures_at: Round,
     /// Samples of its own share in this round.
     pub(super) own: u64,
     pub(super) watched: BTreeMap<PeerId, Watched>,

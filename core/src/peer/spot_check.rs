@@ -8,7 +8,7 @@ use crate::ledger::allot::Allotment;
 use crate::peer::device::{Asked, Made};
 use crate::peer::shared::Shared;
 use crate::peer::spot::{
-    Computing, FIRST, FORGIVEN, MISMATCHES, MOST, ROUNDS, Stage, Truth, Watched, part, take_first,
+    Computing, FIRST, FORGIVEN, MEASURED, MISMATCHES, MOST, ROUNDS, Stage, Truth, Watched, part, take_first,
 };
 use bytes::Bytes;
 
@@ -84,6 +84,25 @@ pub(crate) fn begin_attempt(reduce: &Run, allotment: &Allotment, shared: &mut Sh
         let sent = Vec::new();
         (guest, Stage::Hearing { wanted, sent })
     });
+}
+
+/// This member's values are ready, and it has guests: none of theirs may be far longer.
+pub(crate) fn bound_guests(own: &Made, members: &[PeerId], reduce: &mut Run, shared: &mut Shared) {
+    let head = &shared.lineage.head;
+    let member = |peer: &PeerId| head.position(*peer).map(|place| &head.members[place]);
+    let is_guest: Vec<bool> = members
+        .iter()
+        .map(|peer| member(peer).is_some_and(|member| !member.is_full()))
+        .collect();
+    if !is_guest.contains(&true) || shared.manifest.split.is_some() {
+        return;
+    }
+    let spot = &mut shared.spot;
+    if own.weight > 0 && head.round >= spot.measures_at {
+        spot.scale.note(&own.gradient, own.weight);
+        spot.measures_at = head.round + MEASURED;
+    }
+    reduce.bound(spot.scale, is_guest);
 }
 
 /// A piece of the checked guest has come. With the last one, the check begins if the header with it counts samples.

@@ -16,7 +16,7 @@ use crate::base::planted::Bug;
 use crate::ledger::local::{LocalOptimizer, LocalRound, Part};
 use crate::ledger::{Head, Header, Record};
 use crate::numeric::codec::Codec;
-use crate::numeric::optim::Slot;
+use crate::numeric::optim::{Slot, norm_squared};
 use crate::peer::device::Asked;
 use crate::peer::{Commit, Peer};
 use crate::run::config::{Manifest, Topology};
@@ -82,6 +82,11 @@ struct Made {
 }
 
 impl Made {
+    /// The length of the gradient by samples.
+    fn length(&self) -> f64 {
+        norm_squared(&self.gradient).sqrt() / f64::from(self.weight)
+    }
+
     fn is_of(&self, header: &Header) -> bool {
         let anew = self.fresh.is_none_or(|fresh| fresh == header.anew);
         let loss = self.loss.is_none_or(|loss| loss == header.loss);
@@ -619,14 +624,21 @@ impl Ledger {
         self.contributions.get(&(header.peer, before, round))
     }
 
-    /// Whether a liar counts samples that its device was not said to have computed.
+    /// Whether a liar counts samples that its device was not said to have computed, or of which members may have
+    /// shortened the gradient.
     fn is_unknown(&self, before: Digest, record: &Record) -> bool {
         let made = |h: &Header| {
-            let made = self.made(before, record.round, h);
-            made.is_some_and(|made| made.iter().any(|made| made.is_of(h)))
+            let made = self.made(before, record.round, h)?;
+            made.iter().find(|made| made.is_of(h))
         };
-        let mut of_liars = record.headers.iter().filter(|h| self.liars.contains(&h.peer));
-        of_liars.any(|h| h.weight > 0 && !made(h))
+        let at_work = || record.headers.iter().filter(|h| h.weight > 0);
+        let is_liar = |h: &Header| self.liars.contains(&h.peer);
+        let of_others = at_work().filter(|h| !is_liar(h));
+        let longest = of_others
+            .filter_map(|h| Some(made(h)?.length()))
+            .fold(0.0, f64::max);
+        let mut of_liars = at_work().filter(|h| is_liar(h));
+        of_liars.any(|h| made(h).is_none_or(|made| made.length() > 2.0 * longest))
     }
 
     /// Whether the errors that members add to their contributions are unknown.
