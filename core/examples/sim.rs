@@ -5,6 +5,7 @@
 //! - `--seeds 1 --from 4711 --trace` tells one seed's story.
 //! - `--split --seeds 10000` runs only worlds with a split model; with `--liars` there are some from seed
 //!   1,000,000,000 on.
+//! - `--revoking --seeds 10000` runs only worlds in which tickets are taken back.
 //! - `--real-keys --seeds 1000` signs with Ed25519 keys instead of a fast stand-in.
 //! - `--liars --seeds 1000` lets some peers break the protocol on purpose, `--lie bar` in this way too.
 //! - `--bug all --seeds 1000` plants each bug in up to 1,000 worlds that can bring it to light, and reports the first
@@ -18,7 +19,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
-const USAGE: &str = "usage: sim [--seeds N] [--from K] [--jobs J] [--bug NAME|all] [--split] [--liars] [--lie NAME] [--real-keys] [--trace] [--keep-going]";
+const USAGE: &str = "usage: sim [--seeds N] [--from K] [--jobs J] [--bug NAME|all] [--split] [--revoking] [--liars] [--lie NAME] [--real-keys] [--trace] [--keep-going]";
 
 #[derive(Clone)]
 struct Options {
@@ -30,6 +31,8 @@ struct Options {
     setup: Setup,
     /// Only worlds in which a model is split.
     split: bool,
+    /// Only worlds in which tickets are taken back.
+    revoking: bool,
     keep_going: bool,
 }
 
@@ -138,7 +141,9 @@ fn run_all(options: &Options) -> (Vec<(u64, String)>, Stats, u64) {
             scope.spawn(|| {
                 while !stopped.load(Ordering::Relaxed) {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if options.split && !sim::is_split(seed, options.setup.liars) {
+                    let is_other = options.split && !sim::is_split(seed, options.setup.liars)
+                        || options.revoking && !sim::is_revoking(seed);
+                    if is_other {
                         continue;
                     }
                     if begun.fetch_add(1, Ordering::Relaxed) >= options.seeds {
@@ -170,6 +175,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
         bugs: Vec::new(),
         setup: Setup::default(),
         split: false,
+        revoking: false,
         keep_going: false,
     };
     while let Some(arg) = args.next() {
@@ -186,6 +192,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
                 options.setup.lie = Some(lie(&value()?)?);
             }
             "--split" => options.split = true,
+            "--revoking" => options.revoking = true,
             "--trace" => options.setup.trace = true,
             "--keep-going" => options.keep_going = true,
             "--bug" => options.bugs = bugs(&value()?)?,

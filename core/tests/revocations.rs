@@ -149,6 +149,31 @@ fn those_who_were_revoked_draw_nobody_into_their_lineage() {
 }
 
 #[test]
+fn who_came_by_a_revoked_ticket_is_out_before_unused_ones_are_announced() {
+    let mut story = Story::new(1);
+    let all = of_run(&story);
+    let shared = ticket(&story, &all, 50, Role::Member);
+    comes_by(&mut story, CAT, &shared);
+    story.gather(3, 100 * MILLI);
+    story.run(10 * SECOND);
+    // A header has room for four, and these come before Cat's by name.
+    let id = |of: &Invitation| of.chain.ids(story.manifest.run_id()).pop();
+    let unused = (1000..).map(|name| ticket(&story, &all, name, Role::Contribute));
+    let unused: Vec<Invitation> = unused.filter(|other| id(other) < id(&shared)).take(200).collect();
+    for other in &unused {
+        revoke(&mut story, ANN, &all, other);
+    }
+    revoke(&mut story, ANN, &all, &shared);
+    story.run(SECOND);
+    assert!(story.are_together(&[ANN, BEN]) && is_out(&story, CAT));
+    let is_known = |other: &Invitation| knows(&story, BEN, &all, other);
+    assert!(!unused.iter().all(is_known));
+    story.run(20 * SECOND);
+    let is_known = |other: &Invitation| knows(&story, BEN, &all, other);
+    assert!(unused.iter().all(is_known));
+}
+
+#[test]
 fn what_either_side_has_revoked_stays_revoked_when_they_meet() {
     let (here, there) = ([ANN, BEN], [CAT, DAN]);
     let (mut story, _) = parted(&here, &there, &[]);

@@ -99,12 +99,17 @@ fn worlds_that_failed_once_hold() {
     // A member whose ticket was revoked in the lineage that stands went there and came back for ever, and its own side
     // never heard of the other.
     let to_and_fro = [70_000_001_521];
+    // A member whose ticket was revoked said so last, after many that nobody had come by, and had finished by then.
+    // Of the checker: the last member that others can dial had its ticket revoked, and they lost each other. The run's
+    // key revoked more than there is room for.
+    let last_word = [85_300_000_885, 85_300_001_975, 85_200_002_949];
     // A check of a guest's sample took as long as a member's own share of one sample, so others found it too slow.
     let checks = [85_100_002_755];
     for seed in once
         .into_iter()
         .chain(aside)
         .chain(to_and_fro)
+        .chain(last_word)
         .chain(checks)
         .chain(later)
         .chain(last)
@@ -232,6 +237,8 @@ fn seeds_of_liars_that_once_failed_hold() {
     let far_ahead = [10_400_002_326];
     // Names that a liar renewed all the time held all places of followers, and a visitor waited for minutes.
     let renewed = [60_000_000_378];
+    // Of the checker: a slow founder's first round, which it computes alone, takes longer than a visitor may wait.
+    let slow_founder = [910_000_000_053];
     let of_liars = [
         believed,
         led_back,
@@ -252,6 +259,7 @@ fn seeds_of_liars_that_once_failed_hold() {
         .chain(of_keepers)
         .chain(of_liars_alone)
         .chain(of_no_way)
+        .chain(slow_founder)
         .chain(of_nothing)
         .chain(let_in)
         .chain(forged)

@@ -46,6 +46,23 @@ impl Revocations {
         self.of(&admission.chain.ids(run))
     }
 
+    /// Those to say in the next header: first what puts present members out, by the tickets that they came by. Others
+    /// may be many, and until they are said a revoked member goes on.
+    pub(crate) fn to_say<'a>(
+        &self,
+        members: impl Iterator<Item = &'a Admission>,
+        run: RunId,
+    ) -> Vec<Revocation> {
+        let urgent = members.filter_map(|admission| self.against(admission, run));
+        let mut said: Vec<Revocation> = Vec::new();
+        for revocation in urgent.chain(self.iter()) {
+            if said.len() < Revocation::MOST && !said.contains(revocation) {
+                said.push(revocation.clone());
+            }
+        }
+        said
+    }
+
     /// Whether a revocation would be kept that is not known.
     pub fn takes(&self, revocation: &Revocation, run: RunId) -> bool {
         if self.knows(revocation, run) {

@@ -8,7 +8,6 @@ mod updates;
 
 use self::spans::Flowing;
 use self::updates::NotKept;
-use crate::access::invitation::Revocation;
 use crate::access::signature::Signed;
 use crate::base::id::{PeerId, Round};
 use crate::base::planted::Bug;
@@ -542,12 +541,7 @@ impl Member {
             ahead: made.ahead,
             anew: made.anew,
             ready: self.sponsor.ready(&self.view, shared),
-            revoked: shared
-                .revocations
-                .iter()
-                .take(Revocation::MOST)
-                .cloned()
-                .collect(),
+            revoked: shared.revocations_to_say(),
             leaving: shared.leaving,
             stalled: shared.stalled,
             keeps,

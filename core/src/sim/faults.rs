@@ -118,7 +118,8 @@ impl World {
 
     /// Whether a full member is left without this one that can be dialled and holds the right state.
     fn outlives(&self, i: usize) -> bool {
-        let lasts = |n: &Node| n.is_alive() && n.is_member() && n.doom.is_none() && !n.leaving;
+        let stays = |n: &Node| !n.leaving && !n.is_revoked;
+        let lasts = |n: &Node| n.is_alive() && n.is_member() && n.doom.is_none() && stays(n);
         let mut others = self.nodes.iter().enumerate().filter(|(j, _)| *j != i);
         others.any(|(_, n)| {
             let holds = lasts(n) && n.damage.is_none();

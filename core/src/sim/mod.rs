@@ -187,6 +187,12 @@ pub fn is_split(seed: u64, liars: bool) -> bool {
     stays && plan::Plan::draw(seed).manifest.split.is_some()
 }
 
+/// Whether tickets are taken back in a seed's world without liars.
+pub fn is_revoking(seed: u64) -> bool {
+    let mut faults = plan::Plan::draw(seed).faults.into_iter();
+    faults.any(|(kind, _)| kind == Kind::Revoke)
+}
+
 /// The worlds in which a planted bug comes to light: how they run, whether their models are split, and their first seed.
 pub fn worlds_of(bug: Bug) -> (Setup, bool, u64) {
     // These lies are drawn in few worlds.

@@ -2,6 +2,7 @@
 //! takes back many of its own. No peer may forget a revocation that it has heard of, whatever lineage it goes on in.
 
 use super::faults::SLOW;
+use super::kind::Kind;
 use super::rng::Rng;
 use super::world::{World, tell};
 use crate::access::invitation::{Invitation, Revocation, Role};
@@ -21,6 +22,11 @@ impl World {
             0 => self.revoke_many(),
             1..=3 => self.revoke_member(),
             _ => {
+                let before = self.stats.faults.get(&Kind::Revoke).copied().unwrap_or(0);
+                if before as usize >= MAX_REVOKED / 2 {
+                    // The run's key would push its own revocations out.
+                    return None;
+                }
                 let unused = self.ticket(None);
                 let by = self.full_member(&[])?;
                 tell!(self, "FAULT {} takes a ticket back", self.nodes[by].name);

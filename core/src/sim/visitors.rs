@@ -169,7 +169,8 @@ impl World {
 
     /// Where a page is the only cause of trouble: all honest peers come in soon, and no ticket is closed for long.
     pub(super) fn check_visitors(&mut self) {
-        if !self.plan.has_page || self.hopeless {
+        // The founder computes its first round alone, which may take as long as all peers' work for many.
+        if !self.plan.has_page || self.hopeless || self.nodes[0].commits == 0 {
             return;
         }
         let path_us = self.plan.round_us + 10.0 * self.plan.latency_us;

@@ -28,6 +28,12 @@ impl Shared {
         self.revocations.against(own, self.root.run).is_some()
     }
 
+    /// What the next header says of that.
+    pub fn revocations_to_say(&self) -> Vec<Revocation> {
+        let members = self.head().members.iter().map(|m| &m.admission);
+        self.revocations.to_say(members, self.root.run)
+    }
+
     /// A peer in another lineage has heard of a revocation.
     pub fn hear_revocation(&mut self, from: PeerId, revocation: Revocation) {
         let known = self.head().tickets.knows(&revocation, self.root.run);
