@@ -155,6 +155,13 @@ pub enum Event {
         /// In lines, for a person to check.
         description: String,
     },
+    /// The run has ended, and this peer has written its model as one file.
+    Model {
+        /// The file.
+        file: String,
+        /// The judgement in the file's metadata, by key: metrics on test rows, and more.
+        judged: serde_json::Map<String, serde_json::Value>,
+    },
     /// Something that a person should know, and that the run survives.
     Warning {
         /// The problem, and what to do about it.

@@ -28,6 +28,8 @@ pub struct TaskFactory {
     pub about: &'static str,
     /// Run settings that suit it, as `key=value`.
     pub run_settings: &'static [&'static str],
+    /// Those for a search in their place; empty: it searches nothing.
+    pub search_settings: &'static [&'static str],
     /// What its models predict from, as a person names it; none if they do not.
     pub predicts: Option<&'static str>,
     /// Endings of data files for which it is the task where the user names none.
@@ -202,6 +204,7 @@ impl TaskFactory {
             name: T::NAME,
             about: T::ABOUT,
             run_settings: T::SETTINGS,
+            search_settings: T::SEARCH,
             predicts: T::PREDICTS,
             files: T::FILES,
             is_for: T::is_for,
@@ -253,6 +256,7 @@ impl TaskFactory {
             name,
             about: "",
             run_settings,
+            search_settings: &[],
             predicts: None,
             files: &[],
             is_for: |_| false,

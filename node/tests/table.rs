@@ -221,3 +221,104 @@ fn a_thousand_requests_at_once_get_what_predict_says() {
     assert!(server.ask("GET /", "", b"").1.contains("<form>"));
     assert_eq!(server.ask("GET /health", "", b"").0, 200);
 }
+
+#[test]
+fn a_search_of_two_peers_gives_both_the_same_leaderboard_and_replays() {
+    let _alone = alone();
+    let folder = Folder::new("search");
+    let (data, new) = (folder.join("sales.csv"), folder.join("new.csv"));
+    std::fs::write(&data, table(400)).expect("writable");
+    std::fs::write(&new, NEW).expect("writable");
+    let args = [
+        "search",
+        "--device",
+        "cpu",
+        "--data",
+        &data,
+        "--sample-at-least",
+        "4",
+    ];
+    let settings = [
+        "target=bought",
+        "trials=10",
+        "rounds=60",
+        "min_peers=2",
+        "stand_aside=off",
+    ];
+    let mut founder = Node::start(
+        "founder",
+        folder.join("founder"),
+        &[&args[..], &settings].concat(),
+    );
+    let ticket = founder.ticket();
+    let mut second = join(&folder, "second", &ticket);
+    for node in [&mut founder, &mut second] {
+        assert!(node.end().success(), "{}", node.errors());
+    }
+    assert!(assert_equal(&[&founder, &second]) > 10);
+    assert_replays_exactly(&founder);
+    let trials = |node: &Node| {
+        let log = node.log();
+        let model = log.iter().find(|seen| seen.is("model")).expect("a model");
+        assert!(log.last().expect("events").is("done"));
+        model.event["judged"]["trials"].clone()
+    };
+    let found = trials(&founder);
+    assert_eq!(found, trials(&second));
+    let ranked = found.as_array().expect("a list");
+    assert_eq!(ranked.len(), 10);
+    let losses: Vec<f64> = ranked.iter().filter_map(|trial| trial["loss"].as_f64()).collect();
+    assert!(losses.is_sorted() && losses.len() == 10, "{losses:?}");
+    let shares: f64 = ranked.iter().filter_map(|trial| trial["share"].as_f64()).sum();
+    assert!((shares - 1.0).abs() < 1e-9);
+    assert_eq!(predicted(&founder.dir, &new), predicted(&second.dir, &new));
+
+    // The card names the command for the best alone.
+    let card = std::fs::read_to_string(format!("{}/MODEL.md", founder.dir)).expect("a card");
+    let (_, command) = card.split_once("best alone: `annulus ").expect("a command");
+    let command = command
+        .split('`')
+        .next()
+        .expect("its end")
+        .replace("sales.csv", &data);
+    let words: Vec<&str> = command.split(' ').chain(["--dry-run"]).collect();
+    let output = run(&words);
+    assert!(output.status.success(), "{}", told(&output));
+}
+
+#[test]
+fn a_search_that_cannot_be_gets_advice() {
+    let folder = Folder::new("search-bad");
+    let data = folder.join("sales.csv");
+    std::fs::write(&data, table(60)).expect("writable");
+    let search = ["search", "--device", "cpu", "--dry-run"];
+    for (more, advice) in [
+        (
+            &["--data", &data, "target=bought", "trials=0"][..],
+            "trials=0 is not possible: give 2 to 128",
+        ),
+        (
+            &["--data", &data, "target=bought", "trials=x"],
+            "trials=x is not possible",
+        ),
+        (
+            &["--data", &data, "target=bought", "model=linear"],
+            "model=linear is one model",
+        ),
+        (
+            &["--data", &data, "target=bought", "hidden=64"],
+            "hidden describes one network",
+        ),
+        (&["--task", "digits"], "there is no task `digits`"),
+        (&[], "--data FILE.csv target=COLUMN"),
+    ] {
+        let output = run(&[&search[..], more].concat());
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(
+            !output.status.success() && errors.contains(advice),
+            "{more:?}: {errors}"
+        );
+    }
+    let output = run(&[&search[..], &["--data", &data, "target=bought"]].concat());
+    assert!(output.status.success(), "{}", told(&output));
+}

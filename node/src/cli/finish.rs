@@ -5,10 +5,10 @@ use super::error::{Error, Failure};
 use super::messages::Role;
 use super::output::{self, Log, LogFormat};
 use crate::events::{Event, Sink};
-use crate::offline::export::export_finished;
+use crate::offline::export::{FinishedModel, export_finished};
 use crate::participant::start::Ending;
 use crate::task_factory::TaskFactory;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Takes part in a run by `work`, and finishes its model if the run has ended. `data`: the run's, as the user named it.
 pub fn take_part(
@@ -17,23 +17,38 @@ pub fn take_part(
     (data, tasks): (Option<&Path>, &[TaskFactory]),
     work: impl FnOnce(Sink<'_>) -> Result<Ending, Failure>,
 ) -> Result<Ending, Error> {
-    let mut folder: Option<PathBuf> = None;
+    let mut model = Ok(None);
     let ending = output::tell(&log, role, |sink| {
-        work(&mut |event| {
-            if let Event::Done(done) = &event
-                && done.finished
-            {
-                folder = done.dir.as_ref().map(PathBuf::from);
+        let mut last = None;
+        let ending = work(&mut |event| match event {
+            Event::Done(done) => last = Some(done),
+            event => sink(event),
+        });
+        // Now it has left the others, who need not wait for the judgement.
+        if let Some(done) = last {
+            if let Some(folder) = done.dir.as_ref().filter(|_| done.finished) {
+                model = export_finished(Path::new(folder), data, tasks);
             }
-            sink(event);
-        })
-    })?;
-    if let Some(folder) = folder {
-        let report = export_finished(&folder, data, tasks);
-        match (report.map_err(Error::of)?, log.format) {
-            (Some(report), LogFormat::Text) => output::print(&format!("{report}\n")),
-            (Some(_), LogFormat::Json) | (None, _) => {}
+            if let Ok(Some(model)) = &model {
+                sink(told(model));
+            }
+            sink(Event::Done(done));
         }
+        ending
+    })?;
+    if let (Some(model), LogFormat::Text) = (model.map_err(Error::of)?, log.format) {
+        output::print(&format!("{}\n", model.report));
     }
     Ok(ending)
+}
+
+fn told(model: &FinishedModel) -> Event {
+    let value = |text: &String| serde_json::from_str(text).unwrap_or_else(|_| text.clone().into());
+    let judged = model.judged.iter();
+    Event::Model {
+        file: model.file.display().to_string(),
+        judged: judged
+            .map(|(key, text)| ((*key).to_owned(), value(text)))
+            .collect(),
+    }
 }

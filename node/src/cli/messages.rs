@@ -108,6 +108,7 @@ pub fn headline(event: &Event, name: impl Fn(&str) -> String) -> Option<Headline
         }
         Event::Ready(_)
         | Event::Data { .. }
+        | Event::Model { .. }
         | Event::Pack { .. }
         | Event::Fetch { .. }
         | Event::Sync { .. }

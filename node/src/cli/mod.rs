@@ -42,6 +42,7 @@ pub mod resume;
 pub mod revoke;
 pub mod sample;
 mod screen;
+pub mod search;
 pub mod serve;
 pub mod service;
 pub mod settings;
@@ -95,6 +96,7 @@ Examples:
 pub enum Command {
     Demo(demo::Args),
     Train(train::Args),
+    Search(search::Args),
     Join(join::Args),
     Resume(resume::Args),
     Invite(invite::Args),
@@ -179,6 +181,7 @@ fn run(cli: Cli, tasks: &[TaskFactory]) -> Result<Exit, Error> {
     match cli.command {
         Command::Demo(args) => demo::run(args, tasks)?,
         Command::Train(args) => return train::run(args, tasks),
+        Command::Search(args) => return search::run(&args, tasks),
         Command::Join(args) => return join::run(args, tasks),
         Command::Resume(args) => return resume::run(args, tasks),
         Command::Invite(args) => invite::run(&args)?,

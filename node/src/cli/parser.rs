@@ -22,12 +22,20 @@ pub fn command(tasks: &[TaskFactory]) -> Command {
     let default = names.first().map(|name| format!(" (default: {name})"));
     let default = default.unwrap_or_default();
     let of_tasks = |arg: Arg| arg.help(format!("The task to train: {}{default}", names.join(" or ")));
+    let searches = tasks.iter().filter(|task| !task.search_settings.is_empty());
+    let searches: Vec<&str> = searches.map(|task| task.name).collect();
+    let of_searches = |arg: Arg| arg.help(format!("The task to train: {}", searches.join(" or ")));
     let train = |command: Command| {
         let command = command.mut_arg("task", of_tasks);
         command.after_help(train::after_help(tasks))
     };
     negatives(Cli::command())
         .mut_subcommand("train", train)
+        .mut_subcommand("search", |search| {
+            let settings =
+                |arg: Arg| arg.help("Settings of `annulus train`, such as target=COLUMN and trials=N");
+            search.mut_arg("task", of_searches).mut_arg("settings", settings)
+        })
         .mut_subcommand("plan", |plan| plan.mut_arg("task", of_tasks))
         // A run goes on in its own folder.
         .mut_subcommand("resume", |resume| resume.mut_arg("out", |out| out.hide(true)))

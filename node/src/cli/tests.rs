@@ -86,6 +86,35 @@ fn every_example_in_the_help_can_be_typed() {
 }
 
 #[test]
+fn a_search_is_a_run_with_settings_of_its_own_that_the_user_s_override() {
+    let [digits, _] = tasks();
+    let table = TaskFactory {
+        files: &["csv"],
+        search_settings: &["clip=off", "trials=12"],
+        ..TaskFactory::for_tests("table", &["clip=1"], || json!({"target": "", "trials": null}))
+    };
+    let all = [digits, table];
+    let of = |line: &str| match cli(line)?.command {
+        Command::Search(args) => super::search::options(&args, &all),
+        other => panic!("not search: {other:?}"),
+    };
+    for (more, trials, clip) in [("", 12, None), ("trials=4 clip=2", 4, Some(2.0))] {
+        let options = of(&format!("annulus search --data a.csv target=x {more}")).unwrap();
+        let Start::New(run) = options.start else {
+            panic!("{options:?}")
+        };
+        assert_eq!((run.task.as_str(), run.clip), ("table", clip));
+        assert_eq!(run.task_config["trials"], trials);
+    }
+    let told = of("annulus search --task digits").unwrap_err();
+    let told = format!("{told:?}");
+    assert!(
+        told.contains("there is no task `digits`") && told.contains("knows: table"),
+        "{told}"
+    );
+}
+
+#[test]
 fn train_takes_all_that_scripts_use() {
     let options = train(
         "annulus train --task digits --data D --keep-data --out O --device cpu --listen 127.0.0.1:0 --log-format json \

@@ -271,6 +271,11 @@ Examples:
 /// Founds the run and takes part in it, or only prints what that would take.
 pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<Exit, Error> {
     let options = options(&args, tasks)?;
+    carry_out(&args, options, tasks)
+}
+
+/// Does what the options say, which the arguments mean.
+pub(super) fn carry_out(args: &Args, options: TrainOptions, tasks: &[TaskFactory]) -> Result<Exit, Error> {
     if args.dry_run {
         let (manifest, device) = run_setup::plan(&options, tasks).map_err(Error::of)?;
         let plan = Plan::of(&manifest, &options.local, device);

@@ -62,6 +62,12 @@ fn samples() -> Vec<Event> {
         Event::Data {
             description: "t.csv: 20 rows\n  number x".into(),
         },
+        Event::Model {
+            file: "out/model.safetensors".into(),
+            judged: [("test".to_owned(), serde_json::json!({"rows": 30}))]
+                .into_iter()
+                .collect(),
+        },
         Event::Pack { done: 1, total: 2 },
         Event::Fetch { bytes: 1, total: 2 },
         Event::Waiting { why: "why".into() },

@@ -99,8 +99,19 @@ pub fn export_onnx(
     Ok(exported(&loaded.manifest, &label, loaded.warnings))
 }
 
+/// The model of a run that has ended, as a file.
+#[derive(Debug)]
+pub struct FinishedModel {
+    /// The file.
+    pub file: PathBuf,
+    /// The judgement in its metadata: keys, and JSON.
+    pub judged: Vec<(&'static str, String)>,
+    /// The judgement in lines, for people, and what to do next.
+    pub report: String,
+}
+
 /// Writes the model of a run's folder as `model.safetensors` into that folder, and its card as `MODEL.md`, if its task
-/// judges models; what it says.
+/// judges models.
 ///
 /// # Errors
 ///
@@ -109,7 +120,7 @@ pub fn export_finished(
     dir: &Path,
     data: Option<&Path>,
     factories: &[TaskFactory],
-) -> Result<Option<String>, CheckpointError> {
+) -> Result<Option<FinishedModel>, CheckpointError> {
     let run = RunDir::open(dir)?;
     let task = factories
         .iter()
@@ -127,17 +138,19 @@ pub fn export_finished(
         .filter(|path| path.exists());
     let data = packed.as_deref().or(data);
     let loaded = run.load_latest()?;
-    let about = about(&loaded.manifest, Some(&loaded.state.params), data, factories);
+    let mut about = about(&loaded.manifest, Some(&loaded.state.params), data, factories);
     if about.report.is_empty() {
         return Ok(None);
     }
     write_atomic(&dir.join(CARD), |out| out.write_all(about.card.as_bytes()))?;
-    let file = dir.join(MODEL);
+    let (file, judged) = (dir.join(MODEL), std::mem::take(&mut about.judged));
     let report = whole(loaded, about, &file)?.report;
-    let (file, dir) = (file.display(), dir.display());
-    Ok(Some(format!(
-        "{report}model: {file}\nnext: annulus predict {dir} {what}"
-    )))
+    let (shown, dir) = (file.display(), dir.display());
+    Ok(Some(FinishedModel {
+        report: format!("{report}model: {shown}\nnext: annulus predict {dir} {what}"),
+        judged,
+        file,
+    }))
 }
 
 /// The name of a model file in a run's folder, and of the card beside it.

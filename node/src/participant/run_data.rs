@@ -69,6 +69,8 @@ pub(super) fn load_to_write(
 pub(crate) struct About {
     /// For the file's metadata.
     pub metadata: Vec<(&'static str, String)>,
+    /// Those among it that judge the model.
+    pub judged: Vec<(&'static str, String)>,
     /// The task's judgement of the model, in lines; empty: it gives none.
     pub report: String,
     /// The task's card of the model, as Markdown.
@@ -108,7 +110,8 @@ pub(crate) fn about(
             };
             match finished {
                 Some(Ok(Some(finished))) => {
-                    about.metadata.extend(finished.metadata);
+                    about.metadata.extend(finished.metadata.clone());
+                    about.judged = finished.metadata;
                     about.report = finished.report;
                     about.card = finished.card;
                 }

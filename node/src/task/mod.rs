@@ -60,6 +60,10 @@ pub trait Task: Send + Sync + Sized + 'static {
     /// line. A user's own settings take precedence.
     const SETTINGS: &'static [&'static str] = &[];
 
+    /// Run settings for `annulus search`, in place of [`SETTINGS`](Self::SETTINGS): among them those by which several models with
+    /// different settings train side by side. Empty: the task searches nothing.
+    const SEARCH: &'static [&'static str] = &[];
+
     /// What models of this task predict from, as a person names it, such as `NEW.csv`: set it where [`finish`](Self::finish) and
     /// [`predictor`](Self::predictor) are implemented.
     const PREDICTS: Option<&'static str> = None;

@@ -101,6 +101,7 @@ impl Logs {
             | Event::Link { .. } => false,
             Event::Ready(_)
             | Event::Data { .. }
+            | Event::Model { .. }
             | Event::Waiting { .. }
             | Event::Warning { .. }
             | Event::Done(_) => true,

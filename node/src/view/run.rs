@@ -286,7 +286,7 @@ impl RunView {
             }
             // Words for the person at this machine; they may name its files.
             Event::Warning { .. } => self.totals.warnings += 1,
-            Event::Reach { .. } | Event::Nearby { .. } | Event::Data { .. } => {}
+            Event::Reach { .. } | Event::Nearby { .. } | Event::Data { .. } | Event::Model { .. } => {}
             Event::Link {
                 peer, way: Some(way), ..
             } => drop(self.links.insert(peer.clone(), *way)),

@@ -1,62 +1,7 @@
 //! Computes a trained model's outputs in plain loops: in one order, without fused operations, so that a model file gives
 //! the same bytes on every machine and needs no device.
 
-use crate::features::Features;
-use crate::options::Model;
-
-/// The shape of a member, and how fast it learns.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Plan {
-    /// How many of a row's inputs it reads, from the first.
-    pub inputs: usize,
-    /// Units of each hidden layer; none of a linear model.
-    pub hidden: &'static [usize],
-    /// Multiplies the outputs of each layer, and so the effect of Adam's steps: its learning rate over the run's.
-    pub rate: f32,
-}
-
-/// Hidden layers, whether they read bins, and rate of each member. Sizes are those of the design's measurements; rates
-/// below 1 are for tables on which the others learn their rows by heart, as stopping early would be.
-const MEMBERS: [(&[usize], bool, f32); 8] = [
-    (&[], false, 1.0),
-    (&[], true, 0.3),
-    (&[128, 64], false, 1.0),
-    (&[128, 64], true, 1.0),
-    (&[64, 64, 64], true, 1.0),
-    (&[256], true, 0.3),
-    (&[128, 64], true, 0.1),
-    (&[64], false, 0.1),
-];
-
-impl Plan {
-    /// The members of a model. The first is linear.
-    pub fn of(model: Model, features: &Features) -> Vec<Self> {
-        let count = match model {
-            Model::Linear => 1,
-            Model::Mlp => MEMBERS.len(),
-        };
-        let plan = |(hidden, bins, rate): &(&'static [usize], bool, f32)| Self {
-            inputs: if *bins {
-                features.width()
-            } else {
-                features.without_bins()
-            },
-            hidden,
-            rate: *rate,
-        };
-        MEMBERS[..count].iter().map(plan).collect()
-    }
-
-    /// Inputs and outputs of each layer, with `outputs` of the last; none of a linear model.
-    pub fn layers(&self, outputs: usize) -> Vec<(usize, usize)> {
-        if self.hidden.is_empty() {
-            return Vec::new();
-        }
-        let ins = std::iter::once(self.inputs).chain(self.hidden.iter().copied());
-        let outs = self.hidden.iter().copied().chain([outputs]);
-        ins.zip(outs).collect()
-    }
-}
+use crate::plan::Plan;
 
 /// An affine map `y = x W + b`.
 #[derive(Clone, Debug, PartialEq)]

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Exceptions to what [`Table::read`](crate::Table::read) guesses.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Options {
     /// The column to predict.
@@ -27,6 +27,18 @@ pub struct Options {
     pub class_weights: ClassWeights,
     /// The kind of model.
     pub model: Model,
+    /// A search: how many networks to train side by side with settings that are drawn; the validation rows choose among them.
+    pub trials: Option<u32>,
+    /// One network instead of several, with these units in its hidden layers, such as `128-64`; empty: several.
+    pub hidden: String,
+    /// Whether the one model also reads numbers in bins.
+    pub bins: bool,
+    /// The one model's learning rate over the run's.
+    pub rate: f32,
+    /// Share of the one network's hidden units that each training row leaves out.
+    pub dropout: f32,
+    /// Adds this times the sum of the one model's squared weights to its loss.
+    pub l2: f32,
 }
 
 impl Default for Options {
@@ -45,6 +57,12 @@ impl Default for Options {
             split_time: String::new(),
             class_weights: ClassWeights::Off,
             model: Model::Mlp,
+            trials: None,
+            hidden: String::new(),
+            bins: false,
+            rate: 1.0,
+            dropout: 0.0,
+            l2: 0.0,
         }
     }
 }

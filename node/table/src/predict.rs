@@ -1,7 +1,9 @@
 //! A trained model with its schema: judges itself on a table's parts and predicts new rows.
 
+mod choice;
 mod json;
 
+pub use choice::Begin;
 pub use json::class_json;
 
 use crate::csv::{Rows, write_field};
@@ -51,37 +53,6 @@ impl Predictor {
         }
     }
 
-    /// Chooses how much each member counts by the validation rows: greedily adds, with repetition, the member that lowers
-    /// the loss most (Caruana et al. 2004), beginning with one of each.
-    pub fn chosen(table: &Table, network: Network) -> Self {
-        let count = network.members.len();
-        let mut predictor = Self::new(table.schema.clone(), network, vec![1.0 / count as f64; count]);
-        let rows = &table.rows.validation;
-        let answers = predictor.answers_of_members(table, rows);
-        let actual: Vec<f64> = rows.iter().map(|row| table.target(*row)).collect();
-        let mut counts = vec![1usize; count];
-        let mut best = predictor.loss(&answers, &counts, &actual);
-        for _ in 0..STEPS {
-            let tried = (0..count).map(|member| {
-                let mut more = counts.clone();
-                more[member] += 1;
-                (predictor.loss(&answers, &more, &actual), member)
-            });
-            let Some((loss, member)) =
-                tried.min_by(|a, b| a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal))
-            else {
-                break;
-            };
-            if loss.partial_cmp(&best) != Some(std::cmp::Ordering::Less) {
-                break;
-            }
-            best = loss;
-            counts[member] += 1;
-        }
-        predictor.weights = shares(&counts);
-        predictor
-    }
-
     /// How much each member counts.
     pub fn weights(&self) -> &[f64] {
         &self.weights
@@ -90,20 +61,6 @@ impl Predictor {
     /// The columns and the target.
     pub fn schema(&self) -> &Schema {
         &self.schema
-    }
-
-    /// Each member's answers to some rows.
-    fn answers_of_members(&self, table: &Table, rows: &[usize]) -> Vec<Vec<Vec<f64>>> {
-        let mut inputs = Vec::new();
-        let mut answers: Vec<Vec<Vec<f64>>> = vec![Vec::new(); self.network.members.len()];
-        for row in rows {
-            inputs.clear();
-            self.features.write(table.cells(*row), &mut inputs);
-            for (member, answers) in self.network.members.iter().zip(&mut answers) {
-                answers.push(self.answer_of(member, &inputs));
-            }
-        }
-        answers
     }
 
     /// A member's answer: a number, or a probability for each class.
@@ -115,25 +72,6 @@ impl Predictor {
             }
             Target::Class { .. } => softmax(&outputs),
         }
-    }
-
-    /// The validation loss with these counts of members: the mean squared error, or the log loss.
-    fn loss(&self, answers: &[Vec<Vec<f64>>], counts: &[usize], actual: &[f64]) -> f64 {
-        let weights = shares(counts);
-        let losses = actual
-            .iter()
-            .enumerate()
-            .map(|(row, actual)| match &self.schema.target {
-                Target::Number { .. } => {
-                    let error = mixed(answers.iter().map(|of| of[row][0]), &weights) - actual;
-                    error * error
-                }
-                Target::Class { .. } => {
-                    let right = mixed(answers.iter().map(|of| of[row][*actual as usize]), &weights);
-                    -libm::log(right.max(1e-12))
-                }
-            });
-        losses.sum::<f64>() / actual.len() as f64
     }
 
     /// The answer to a row's cells: a number, or a probability for each class.
@@ -286,18 +224,6 @@ fn write_row<'a>(out: &mut String, fields: impl Iterator<Item = &'a str>, separa
         }
         write_field(out, field, separator);
     }
-}
-
-/// Most steps of the choice of members.
-const STEPS: usize = 50;
-
-fn shares(counts: &[usize]) -> Vec<f64> {
-    let sum: usize = counts.iter().sum();
-    counts.iter().map(|count| *count as f64 / sum as f64).collect()
-}
-
-fn mixed(answers: impl Iterator<Item = f64>, weights: &[f64]) -> f64 {
-    answers.zip(weights).map(|(answer, weight)| answer * weight).sum()
 }
 
 /// What the training rows alone say: their mean, or the shares of their classes.

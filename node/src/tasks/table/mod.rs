@@ -6,7 +6,9 @@
 
 pub mod model;
 
-use annulus_table::{Features, Judged, Network, Options, Plan, Predictor, Schema, Table, Target, card};
+use annulus_table::{
+    Begin, Features, Judged, Leaderboard, Network, Options, Plan, Predictor, Schema, Table, Target, card,
+};
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Device, Tensor, TensorData};
 use serde::Serialize;
@@ -16,8 +18,9 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::num::{NonZeroU32, NonZeroU64};
 
-use crate::task::{Data, Dataset, Finished, Layer, Predict, Scores, Task, TaskError, Tensors};
+use crate::task::{Data, Dataset, Draw, Finished, Layer, Predict, Scores, Task, TaskError, Tensors};
 use annulus_core::Digest;
+use annulus_core::random::SplitMix;
 use model::Members;
 
 /// Rows to evaluate at once: enough to keep a processor busy.
@@ -39,6 +42,8 @@ pub struct Rows {
     /// The weight of each class in the loss; empty: all weigh the same.
     weights: Vec<f32>,
     options: Options,
+    /// Hidden units that rows leave out at random, and with which probability: those of all members with dropout.
+    dropped: Vec<(usize, f32)>,
     digest: Digest,
 }
 
@@ -48,6 +53,8 @@ pub struct Batch {
     inputs: Vec<f32>,
     /// For each row one number, or one for each class: the class's weight, the others 0.
     targets: Vec<f32>,
+    /// For each row, what to multiply each hidden unit of members with dropout by: 0, or so much that the mean is 1. Empty: 1.
+    kept: Vec<f32>,
     rows: usize,
 }
 
@@ -66,6 +73,17 @@ impl Task for TableTask {
         "weight_decay=0.05",
         "schedule=cosine",
         "warmup=50",
+    ];
+    // Trials share one vector, so the limit on its norm would couple them; Adam's steps are bounded without it.
+    const SEARCH: &'static [&'static str] = &[
+        "rounds=1000",
+        "optimizer=adamw",
+        "lr=2e-3",
+        "weight_decay=0.05",
+        "schedule=cosine",
+        "warmup=50",
+        "clip=off",
+        "trials=12",
     ];
     const PREDICTS: Option<&'static str> = Some("NEW.csv");
     const FILES: &'static [&'static str] = &["csv", "tsv"];
@@ -101,6 +119,24 @@ impl Task for TableTask {
             "model=mlp|linear",
             "networks and a linear model, or the linear model alone",
         ),
+        (
+            "trials=N",
+            "a search: train N networks with drawn settings side by side; validation rows choose among them",
+        ),
+        (
+            "hidden=N-N",
+            "one network with these units in its hidden layers, instead of several",
+        ),
+        (
+            "bins=true|false",
+            "whether the one model also reads numbers in bins",
+        ),
+        ("rate=X", "the one model's learning rate, times lr"),
+        (
+            "dropout=X",
+            "share of the one network's hidden units that each row leaves out",
+        ),
+        ("l2=X", "adds X times the one model's squared weights to its loss"),
     ];
 
     fn new(options: Options, data: Option<&Data>) -> Result<Self, TaskError> {
@@ -110,15 +146,20 @@ impl Task for TableTask {
         file.reader()?.read_to_end(&mut bytes)?;
         let table = Table::read(file.name(), &bytes, &options)?;
         let features = Features::of(&table.schema);
+        let plans = Plan::of(&options, &features, table.schema.target.outputs())?;
+        let with_dropout = plans.iter().filter(|plan| plan.dropout > 0.0);
         Ok(Self {
-            plans: Plan::of(options.model, &features),
             data: Rows {
+                dropped: with_dropout
+                    .map(|plan| (plan.hidden.iter().sum(), plan.dropout))
+                    .collect(),
                 digest: digest(&table, &options),
                 weights: options.weights(&table.schema.target),
                 features,
                 options,
                 table,
             },
+            plans,
         })
     }
 
@@ -153,17 +194,21 @@ impl Task for TableTask {
     }
 
     fn loss(&self, model: &Members, batch: Batch, device: &Device) -> Tensor<1> {
-        let (inputs, targets) = self.tensors(batch, device);
-        let outputs = model.forward(&self.plans, inputs);
+        let (inputs, targets, kept) = self.tensors(batch, device);
+        let outputs = model.forward(&self.plans, inputs, kept);
         let count = outputs.len();
         // All members in one tensor, one below the other.
         let rows = targets.dims()[0] * count;
         let (outputs, targets) = (Tensor::cat(outputs, 0), targets.repeat_dim(0, count));
-        match self.target() {
+        let loss = match self.target() {
             Target::Number { .. } => (outputs - targets).square().mean(),
             Target::Class { .. } => (log_softmax(outputs, 1) * targets)
                 .sum()
                 .mul_scalar(-1.0 / rows as f32),
+        };
+        match model.penalty(&self.plans) {
+            Some(penalty) => loss + penalty.div_scalar(count as f32),
+            None => loss,
         }
     }
 
@@ -174,8 +219,8 @@ impl Task for TableTask {
         let (mut loss, mut right, mut errors) = (zero(), zero(), zero());
         let (mut sum_of, mut squares) = (zero(), zero());
         for part in rows.chunks(EVALUATION_BATCH) {
-            let (inputs, targets) = self.tensors(self.data.of(part), device);
-            let outputs = model.forward(&self.plans, inputs);
+            let (inputs, targets, kept) = self.tensors(self.data.of(part), device);
+            let outputs = model.forward(&self.plans, inputs, kept);
             let count = outputs.len() as f32;
             let sum =
                 |of: &dyn Fn(Tensor<2>) -> Tensor<2>| outputs.iter().cloned().map(of).reduce(|a, b| a + b);
@@ -221,7 +266,9 @@ impl Task for TableTask {
 
     fn finish(&self, tensors: &Tensors) -> Result<Option<Finished>, TaskError> {
         let table = &self.data.table;
-        let predictor = Predictor::chosen(table, network(&self.plans, self.outputs(), tensors)?);
+        let search = self.data.options.trials.is_some();
+        let begin = if search { Begin::BetterHalf } else { Begin::All };
+        let predictor = Predictor::chosen(table, network(&self.plans, self.outputs(), tensors)?, begin);
         let of = |rows: &[usize]| predictor.judge(table, rows);
         let (validation, test) = (of(&table.rows.validation), of(&table.rows.test));
         let target = self.target();
@@ -229,7 +276,7 @@ impl Task for TableTask {
         if self.plans.len() > 1 {
             report += "LightGBM or XGBoost often do better on tables; try them too\n";
         }
-        Ok(Some(Finished {
+        let mut finished = Finished {
             report,
             card: card(table.name(), &table.schema, &test),
             metadata: vec![
@@ -237,7 +284,21 @@ impl Task for TableTask {
                 ("validation", json::<Judged>(&validation)),
                 ("test", json::<Judged>(&test)),
             ],
-        }))
+        };
+        if search {
+            let trials = predictor.trials(table, &self.plans);
+            let board = Leaderboard {
+                trials: &trials,
+                target,
+                name: table.name(),
+                options: &self.data.options,
+                rows: table.rows.validation.len(),
+            };
+            finished.report.insert_str(0, &board.describe());
+            finished.card += &board.card();
+            finished.metadata.push(("trials", json(&trials)));
+        }
+        Ok(Some(finished))
     }
 
     fn predictor(
@@ -247,8 +308,9 @@ impl Task for TableTask {
         let schema: Schema = read(metadata, "schema")?;
         let options: Options = read(metadata, "options")?;
         let weights: Vec<f64> = read(metadata, "weights")?;
-        let plans = Plan::of(options.model, &Features::of(&schema));
-        let network = network(&plans, schema.target.outputs(), tensors)?;
+        let outputs = schema.target.outputs();
+        let plans = Plan::of(&options, &Features::of(&schema), outputs)?;
+        let network = network(&plans, outputs, tensors)?;
         if weights.len() != plans.len() {
             return Err("the model file has weights for another number of members: export it again".into());
         }
@@ -269,11 +331,14 @@ impl TableTask {
         self.target().outputs()
     }
 
-    /// Inputs `[rows, width]` and targets `[rows, outputs]`.
-    fn tensors(&self, batch: Batch, device: &Device) -> (Tensor<2>, Tensor<2>) {
-        let of = |numbers, width| Tensor::from_data(TensorData::new(numbers, [batch.rows, width]), device);
-        let width = self.data.features.width();
-        (of(batch.inputs, width), of(batch.targets, self.outputs()))
+    /// Inputs `[rows, width]`, targets `[rows, outputs]`, and what hidden units are multiplied by, `[rows, units]`.
+    fn tensors(&self, batch: Batch, device: &Device) -> (Tensor<2>, Tensor<2>, Option<Tensor<2>>) {
+        let of = |numbers: Vec<f32>| {
+            let shape = [batch.rows, numbers.len() / batch.rows];
+            Tensor::from_data(TensorData::new(numbers, shape), device)
+        };
+        let kept = (!batch.kept.is_empty()).then(|| of(batch.kept));
+        (of(batch.inputs), of(batch.targets), kept)
     }
 }
 
@@ -284,6 +349,7 @@ impl Rows {
         let mut batch = Batch {
             inputs: Vec::with_capacity(rows.len() * self.features.width()),
             targets: Vec::with_capacity(rows.len() * target.outputs()),
+            kept: Vec::new(),
             rows: rows.len(),
         };
         for row in rows {
@@ -326,6 +392,23 @@ impl Dataset for Rows {
             .map(|sample| self.table.rows.train[*sample as usize])
             .collect();
         self.of(&rows)
+    }
+
+    /// Draws which hidden units each row leaves out.
+    fn drawn(&self, draws: &[Draw]) -> Batch {
+        let samples: Vec<u64> = draws.iter().map(|draw| draw.sample).collect();
+        let mut batch = self.batch(&samples);
+        for draw in draws {
+            let mut random = SplitMix(draw.seed);
+            for (units, dropout) in &self.dropped {
+                let factor = 1.0 / (1.0 - dropout);
+                let drawn = (0..*units).map(|_| random.unit() >= f64::from(*dropout));
+                batch
+                    .kept
+                    .extend(drawn.map(|keep| if keep { factor } else { 0.0 }));
+            }
+        }
+        batch
     }
 }
 

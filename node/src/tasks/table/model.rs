@@ -45,17 +45,45 @@ impl Members {
         }
     }
 
-    /// Inputs `[n, width]` to each member's outputs `[n, outputs]`.
-    pub fn forward(&self, plans: &[Plan], inputs: Tensor<2>) -> Vec<Tensor<2>> {
+    /// Inputs `[n, width]` to each member's outputs `[n, outputs]`. `kept`: `[n, units]`, what to multiply the hidden units of
+    /// members with dropout by, one member behind the other; none: all count.
+    pub fn forward(&self, plans: &[Plan], inputs: Tensor<2>, kept: Option<Tensor<2>>) -> Vec<Tensor<2>> {
+        let mut before = 0;
         let members = self.members.iter().zip(plans);
         members
-            .map(|(network, plan)| network.forward(plan, inputs.clone()))
+            .map(|(network, plan)| {
+                let kept = kept.as_ref().filter(|_| plan.dropout > 0.0);
+                let of = kept.map(|kept| (kept, &mut before));
+                network.forward(plan, inputs.clone(), of)
+            })
             .collect()
+    }
+
+    /// The sum over the members of what their squared weights add to their losses; none: nothing.
+    pub fn penalty(&self, plans: &[Plan]) -> Option<Tensor<1>> {
+        let squares = |layer: &Linear| layer.weight.val().square().sum();
+        let members = self.members.iter().zip(plans);
+        let of = |(network, plan): (&Network, &Plan)| {
+            let layers = network.layers.iter().map(squares);
+            let sum = layers.fold(squares(&network.around), |a, b| a + b);
+            // The weights count `rate` times.
+            sum.mul_scalar(plan.l2 * plan.rate * plan.rate)
+        };
+        members
+            .filter(|(_, plan)| plan.l2 > 0.0)
+            .map(of)
+            .reduce(|a, b| a + b)
     }
 }
 
 impl Network {
-    fn forward(&self, plan: &Plan, inputs: Tensor<2>) -> Tensor<2> {
+    /// `kept`: with how many units of it other members are done.
+    fn forward(
+        &self,
+        plan: &Plan,
+        inputs: Tensor<2>,
+        mut kept: Option<(&Tensor<2>, &mut usize)>,
+    ) -> Tensor<2> {
         let [rows, width] = inputs.dims();
         let inputs = match plan.inputs == width {
             true => inputs,
@@ -70,9 +98,15 @@ impl Network {
         let Some((last, hidden)) = self.layers.split_last() else {
             return around;
         };
-        let x = hidden
-            .iter()
-            .fold(inputs, |x, layer| relu(scaled(layer.forward(x))));
+        let x = hidden.iter().fold(inputs, |x, layer| {
+            let x = relu(scaled(layer.forward(x)));
+            let Some((kept, before)) = &mut kept else {
+                return x;
+            };
+            let first = **before;
+            **before += x.dims()[1];
+            x * kept.clone().slice([0..rows, first..**before])
+        });
         scaled(last.forward(x)) + around
     }
 }

@@ -26,11 +26,22 @@ fn csv(rows: usize) -> String {
 fn task(target: &str, other: &str, model: annulus_table::Model) -> Arc<TableTask> {
     let data = Data::file_in_memory("t.csv", csv(1200));
     let options = Options {
+        model,
+        ..options(target, other)
+    };
+    Arc::new(TableTask::new(options, Some(&data)).unwrap())
+}
+
+fn options(target: &str, other: &str) -> Options {
+    Options {
         target: target.into(),
         columns: [(other.to_owned(), annulus_table::Kind::Ignore)].into(),
-        model,
         ..Options::default()
-    };
+    }
+}
+
+fn with(options: Options) -> Arc<TableTask> {
+    let data = Data::file_in_memory("t.csv", csv(1200));
     Arc::new(TableTask::new(options, Some(&data)).unwrap())
 }
 
@@ -84,12 +95,16 @@ fn a_model_file_predicts_as_the_model_does() {
     let device = Device::flex();
     let model = crate::trainer::model_of(&*task, &params, &device);
     let rows = &task.data.table.rows.test;
-    let (inputs, _) = task.tensors(task.data.of(rows), &device);
+    let (inputs, ..) = task.tensors(task.data.of(rows), &device);
     let width = task.data.features.width();
     let flat: Vec<f32> = inputs.to_data().try_to_vec().unwrap();
     let network = network(&task.plans, 1, &tensors).unwrap();
     assert_eq!(network.members.len(), 8);
-    for (member, outputs) in network.members.iter().zip(model.forward(&task.plans, inputs)) {
+    for (member, outputs) in network
+        .members
+        .iter()
+        .zip(model.forward(&task.plans, inputs, None))
+    {
         let found: Vec<f32> = outputs.to_data().try_to_vec().unwrap();
         for (row, found) in flat.chunks(width).zip(found) {
             let expected = member.outputs(row)[0];
@@ -160,5 +175,159 @@ fn without_a_file_or_a_target_there_is_advice() {
     assert!(
         told.contains("target=NAME. Its columns: x, y, town, same, height"),
         "{told}"
+    );
+}
+
+/// Trials share a vector and batches, and nothing else: each gets the gradient that it gets alone, over their number.
+#[test]
+fn a_trial_learns_as_it_would_alone() {
+    let search = with(Options {
+        trials: Some(16),
+        ..options("height", "same")
+    });
+    let alone = search
+        .plans
+        .iter()
+        .position(|plan| plan.l2 > 0.0 && plan.dropout == 0.0);
+    let at = alone.expect("such a trial");
+    let plan = &search.plans[at];
+    let units: Vec<String> = plan.hidden.iter().map(usize::to_string).collect();
+    let one = with(Options {
+        hidden: units.join("-"),
+        bins: plan.bins,
+        rate: plan.rate,
+        l2: plan.l2,
+        ..options("height", "same")
+    });
+    let mut all = Trainer::new(search.clone(), &OpenDevice::cpu(), TrainerOptions::default()).unwrap();
+    let mut single = Trainer::new(one, &OpenDevice::cpu(), TrainerOptions::default()).unwrap();
+    let params = all.init();
+    let prefix = format!("members.{at}.");
+    let own: Vec<std::ops::Range<usize>> = all
+        .layout()
+        .tensors
+        .iter()
+        .filter(|tensor| tensor.name.starts_with(&prefix))
+        .map(|tensor| tensor.offset..tensor.offset + tensor.len())
+        .collect();
+    let of = |vector: &[f32]| {
+        own.iter()
+            .flat_map(|range| vector[range.clone()].to_vec())
+            .collect::<Vec<f32>>()
+    };
+    let samples: Vec<u64> = (0..64).collect();
+    let expected = single.contribute(of(&params), &samples).unwrap().gradient;
+    let found = of(&all.contribute(params, &samples).unwrap().gradient);
+    let size = expected.iter().fold(0f32, |most, value| most.max(value.abs()));
+    assert!(size > 0.01, "{size}");
+    assert_eq!(found.len(), expected.len());
+    for (found, expected) in found.iter().zip(&expected) {
+        assert!(
+            (found * 16.0 - expected).abs() < 1e-4 * size,
+            "{found} {expected}"
+        );
+    }
+}
+
+#[test]
+fn dropout_draws_alike_everywhere_and_otherwise_in_each_epoch() {
+    let one = |dropout, l2| {
+        with(Options {
+            hidden: "64-32".into(),
+            dropout,
+            l2,
+            ..options("height", "same")
+        })
+    };
+    let task = one(0.25, 0.0);
+    let (data, count) = (task.dataset(), task.dataset().len());
+    let kept = |draws: &[u64]| crate::task::batch_of(data, 7, draws).kept;
+    assert_eq!(kept(&[5, 9]), [kept(&[5]), kept(&[9])].concat());
+    assert_ne!(kept(&[5]), kept(&[5 + count]));
+    assert_ne!(kept(&[5]), kept(&[6]));
+    let all = kept(&(0..200).collect::<Vec<u64>>());
+    assert_eq!(all.len(), 200 * 96);
+    assert!(
+        all.iter()
+            .all(|kept| *kept == 0.0 || (*kept - 4.0 / 3.0).abs() < 1e-6)
+    );
+    let mean = all.iter().sum::<f32>() / all.len() as f32;
+    assert!((mean - 1.0).abs() < 0.02, "{mean}");
+
+    // Gradients differ from those without, and from epoch to epoch; validation uses all units.
+    let plain = one(0.0, 0.0);
+    let gradient = |task: &Arc<TableTask>, draws: &[u64]| {
+        let mut worker =
+            Trainer::new(Arc::clone(task), &OpenDevice::cpu(), TrainerOptions::default()).unwrap();
+        let params = worker.init();
+        (
+            worker.contribute(params.clone(), draws).unwrap(),
+            worker.score(params).unwrap().unwrap(),
+        )
+    };
+    let ((first, score), (again, _)) = (gradient(&task, &[5, 6, 7]), gradient(&task, &[5, 6, 7]));
+    assert_eq!(first, again);
+    assert_ne!(gradient(&task, &[5 + count, 6 + count, 7 + count]).0, first);
+    let (without, plain_score) = gradient(&plain, &[5, 6, 7]);
+    assert_ne!(without, first);
+    assert_eq!(score, plain_score);
+
+    // The penalty: its gradient is twice the weights.
+    let (pulled, _) = gradient(&one(0.0, 0.5), &[5]);
+    let (free, _) = gradient(&plain, &[5]);
+    let worker = Trainer::new(plain.clone(), &OpenDevice::cpu(), TrainerOptions::default()).unwrap();
+    let tensor = worker
+        .layout()
+        .tensors
+        .iter()
+        .find(|tensor| tensor.name == "members.0.layers.1.weight");
+    let tensor = tensor.unwrap();
+    for at in tensor.offset..tensor.offset + tensor.len() {
+        let more = pulled.gradient[at] - free.gradient[at];
+        assert!((more - worker.init()[at]).abs() < 1e-4, "{more}");
+    }
+}
+
+#[test]
+fn a_search_ranks_its_trials_in_the_file_and_the_report() {
+    let search = with(Options {
+        trials: Some(6),
+        ..options("same", "height")
+    });
+    let (_, _, tensors) = train(&search, 200);
+    let finished = search.finish(&tensors).unwrap().unwrap();
+    println!("{}", finished.report);
+    let (_, trials) = finished
+        .metadata
+        .iter()
+        .find(|(key, _)| *key == "trials")
+        .unwrap();
+    let trials: Vec<annulus_table::Trial> = serde_json::from_str(trials).unwrap();
+    // The class follows from the product of two numbers, which the linear trial cannot learn.
+    let linear = trials.iter().find(|trial| trial.number == 1).unwrap();
+    assert!(
+        trials[0].share > 0.0 && trials[0].loss < 0.7 * linear.loss,
+        "{trials:?}"
+    );
+    let best = trials[0].settings.join(" ");
+    assert!(
+        finished
+            .report
+            .starts_with("trials by their loss on 120 validation rows")
+    );
+    assert!(finished.report.contains(&format!(
+        "the best alone: annulus train --data t.csv columns.height=ignore target=same {best}\ntest (120 rows): "
+    )));
+    assert!(finished.card.contains("\n## Search\n"));
+    // A run without trials has no ranking.
+    let members = task("same", "height", annulus_table::Model::Mlp);
+    let (_, _, tensors) = train(&members, 1);
+    assert!(
+        !members
+            .finish(&tensors)
+            .unwrap()
+            .unwrap()
+            .report
+            .contains("trials")
     );
 }

@@ -111,7 +111,7 @@ fn missing_columns_and_bad_cells_are_told_all_at_once() {
 fn members_that_help_on_validation_rows_count_more() {
     let table = table();
     let members = vec![linear(&table, -1.0), linear(&table, 1.0)];
-    let chosen = Predictor::chosen(&table, Network { members });
+    let chosen = Predictor::chosen(&table, Network { members }, Begin::All);
     assert!(chosen.weights()[1] > 0.95, "{:?}", chosen.weights());
     let sum: f64 = chosen.weights().iter().sum();
     assert!((sum - 1.0).abs() < 1e-12);
@@ -137,6 +137,66 @@ fn members_that_help_on_validation_rows_count_more() {
     );
     assert!(
         card.contains("| accuracy | ") && card.contains("predicts the column `sold`: one of no, yes."),
+        "{card}"
+    );
+}
+
+#[test]
+fn trials_are_ranked_and_bad_ones_count_nothing() {
+    use crate::{Leaderboard, Plan};
+    let table = table();
+    let mut diverged = linear(&table, 1.0);
+    diverged.around.bias[0] = f32::NAN;
+    let members = vec![
+        diverged,
+        linear(&table, -1.0),
+        linear(&table, 0.5),
+        linear(&table, 1.0),
+    ];
+    let chosen = Predictor::chosen(&table, Network { members }, Begin::BetterHalf);
+    let weights = chosen.weights().to_vec();
+    assert_eq!(weights[..2], [0.0, 0.0]);
+    assert!(weights[3] > 0.5, "{weights:?}");
+    assert!((weights.iter().sum::<f64>() - 1.0).abs() < 1e-12);
+    let answer = chosen.answer(table.cells(0));
+    assert!(answer.iter().all(|part| part.is_finite()), "{answer:?}");
+
+    let options = Options {
+        target: "sold".into(),
+        columns: [("the town".to_owned(), crate::Kind::Ignore)].into(),
+        trials: Some(4),
+        ..Options::default()
+    };
+    let plans = Plan::of(&options, &Features::of(&table.schema), 2).unwrap();
+    let trials = chosen.trials(&table, &plans);
+    let numbers: Vec<usize> = trials.iter().map(|trial| trial.number).collect();
+    assert_eq!(numbers, [4, 3, 2, 1]);
+    assert!(trials[0].loss < trials[1].loss && trials[1].loss < trials[2].loss && trials[3].loss > 10.0);
+    assert_eq!(trials[0].share, weights[3]);
+    let board = Leaderboard {
+        trials: &trials,
+        target: &table.schema.target,
+        name: "t.csv",
+        options: &options,
+        rows: 30,
+    };
+    let told = board.describe();
+    let alone = plans[3].words().join(" ");
+    let command = format!("annulus train --data t.csv 'columns.the town=ignore' target=sold {alone}");
+    let lines: Vec<&str> = told.lines().collect();
+    assert_eq!(lines.len(), 7, "{told}");
+    assert!(
+        lines[1].contains("log_loss") && lines[2].starts_with("      4 "),
+        "{told}"
+    );
+    assert!(
+        lines[2].ends_with(&format!(" %  {alone}")) && lines[4].contains("      -  "),
+        "{told}"
+    );
+    assert_eq!(lines[6], format!("the best alone: {command}"));
+    let card = board.card();
+    assert!(
+        card.contains("| 4 | 0.") && card.contains(&format!("`{command}`")),
         "{card}"
     );
 }
