@@ -1,7 +1,9 @@
 //! A task without its type, for a program that knows several tasks by name.
 
 use crate::device::OpenDevice;
-use crate::task::{Data, Dataset, Finished, Predict, Task, TaskError, Tensors};
+#[cfg(not(target_family = "wasm"))]
+use crate::task::FileTensor;
+use crate::task::{Data, Dataset, Finished, Predict, Task, TaskError, Tensors, Tested};
 #[cfg(not(target_family = "wasm"))]
 use crate::trainer::span::{InSteps, Inference, Space, Weights};
 use crate::trainer::span::{Look, ModelSteps, SpanTrainer, SpanWorker, draw};
@@ -53,11 +55,18 @@ pub struct TaskFactory {
     /// Writes a trained model into the ONNX file that it came as; none if it came as no such file.
     #[cfg(not(target_family = "wasm"))]
     pub onnx: WriteOnnx,
+    /// Makes a GGUF file of a model file's metadata and tensors, with halves or not; none if its models are none of llama.cpp's.
+    #[cfg(not(target_family = "wasm"))]
+    pub gguf: MakeGguf,
 }
 
 /// Writes these values into the ONNX file among the data.
 #[cfg(not(target_family = "wasm"))]
 pub type WriteOnnx = fn(&Data, &Tensors) -> Result<Option<Vec<u8>>, TaskError>;
+
+/// Makes a GGUF file.
+#[cfg(not(target_family = "wasm"))]
+pub type MakeGguf = fn(&BTreeMap<String, String>, &[FileTensor], bool) -> Result<Option<Vec<u8>>, TaskError>;
 
 /// Makes a file of a folder.
 pub type PackFolder = fn(&str, &Path, &mut dyn FnMut(u64, u64)) -> Result<Vec<u8>, TaskError>;
@@ -89,6 +98,7 @@ pub struct LoadedTask {
     /// What a reader of its exported model needs to know.
     pub metadata: Vec<(&'static str, String)>,
     finish: Box<Finish>,
+    test_both: Box<TestBoth>,
     bind: Box<dyn Fn(OpenDevice, TrainerOptions) -> WorkerFactory + Send + Sync>,
     model_steps: Box<dyn Fn(u64) -> Result<ModelSteps, WorkerError> + Send + Sync>,
     #[cfg(not(target_family = "wasm"))]
@@ -101,6 +111,15 @@ pub struct LoadedTask {
 
 /// Judges a trained model.
 type Finish = dyn Fn(&Tensors) -> Result<Option<Finished>, TaskError> + Send + Sync;
+
+/// A model file's metadata and tensors.
+pub type ModelParts<'a> = (&'a BTreeMap<String, String>, &'a Tensors);
+
+/// Has two models answer the test part, and hears their answers piece by piece.
+type TestBoth = dyn Fn([ModelParts<'_>; 2], &mut TakeBoth<'_>) -> Result<(), TaskError> + Send + Sync;
+
+/// Hears two models' answers to the same samples.
+pub type TakeBoth<'a> = dyn FnMut(&Tested, &Tested) -> Result<(), TaskError> + 'a;
 
 /// Makes what evaluates a model and generates text with it, a few steps at a time.
 #[cfg(not(target_family = "wasm"))]
@@ -137,6 +156,15 @@ impl LoadedTask {
     /// If the tensors are not the model's.
     pub fn finish(&self, tensors: &Tensors) -> Result<Option<Finished>, TaskError> {
         (self.finish)(tensors)
+    }
+
+    /// Has two models answer the test part. `take` hears their answers piece by piece: nothing if there is no test part.
+    ///
+    /// # Errors
+    ///
+    /// If the tensors are not the model's, or as `take`.
+    pub fn test_both(&self, models: [ModelParts<'_>; 2], take: &mut TakeBoth<'_>) -> Result<(), TaskError> {
+        (self.test_both)(models, take)
     }
 
     /// A factory of workers on a device.
@@ -215,6 +243,8 @@ impl TaskFactory {
             predictor: T::predictor,
             #[cfg(not(target_family = "wasm"))]
             onnx: T::onnx,
+            #[cfg(not(target_family = "wasm"))]
+            gguf: T::gguf,
         }
     }
 }
@@ -265,6 +295,7 @@ impl TaskFactory {
             load_inner: |_, _| Err("not loaded here".into()),
             predictor: |_, _| Ok(None),
             onnx: |_, _| Ok(None),
+            gguf: |_, _, _| Ok(None),
         }
     }
 }
@@ -312,8 +343,8 @@ fn load<T: Task>(
     let config = settings::<T>(config)?;
     let text = json(&config).to_string();
     let task = Arc::new(make(config)?);
-    let (in_steps, in_spans, in_drawing, in_finish) =
-        (task.clone(), task.clone(), task.clone(), task.clone());
+    let (in_steps, in_spans, in_drawing) = (task.clone(), task.clone(), task.clone());
+    let (in_finish, in_test) = (task.clone(), task.clone());
     #[cfg(not(target_family = "wasm"))]
     let (in_costs, in_inference) = (task.clone(), task.clone());
     Ok(LoadedTask {
@@ -322,6 +353,15 @@ fn load<T: Task>(
         batch: task.suited_batch(),
         rounds: task.suited_rounds(),
         finish: Box::new(move |tensors| in_finish.finish(tensors)),
+        test_both: Box::new(move |[first, second], take| {
+            let test = |(metadata, tensors): ModelParts<'_>| in_test.test(metadata, tensors);
+            let (Some(first), Some(second)) = (test(first)?, test(second)?) else {
+                return Ok(());
+            };
+            first
+                .zip(second)
+                .try_for_each(|(first, second)| take(&first?, &second?))
+        }),
         samples: NonZeroU64::new(task.dataset().len()).ok_or("the data set has no sample")?,
         data: task.dataset().digest(),
         files,

@@ -37,6 +37,7 @@ pub mod predict;
 mod process;
 pub mod progress;
 mod qr;
+pub mod quantize;
 pub mod replay;
 pub mod resume;
 pub mod revoke;
@@ -45,6 +46,7 @@ mod screen;
 pub mod serve;
 pub mod service;
 pub mod settings;
+mod smaller;
 mod tensorboard;
 pub mod terminal;
 pub mod ticket;
@@ -109,6 +111,7 @@ pub enum Command {
     Inspect(inspect::Args),
     Replay(replay::Args),
     Export(export::Args),
+    Quantize(quantize::Args),
     Gradient(gradient::Args),
     Plan(plan::Args),
     Doctor(doctor::Args),
@@ -193,6 +196,7 @@ fn run(cli: Cli, tasks: &[TaskFactory]) -> Result<Exit, Error> {
         Command::Inspect(args) => inspect::run(&args)?,
         Command::Replay(args) => replay::run(&args, tasks)?,
         Command::Export(args) => export::run(&args, tasks)?,
+        Command::Quantize(args) => quantize::run(&args, tasks)?,
         Command::Gradient(args) => gradient::run(&args)?,
         Command::Plan(args) => plan::run(&args, tasks)?,
         Command::Doctor(args) => doctor::run(args, tasks)?,

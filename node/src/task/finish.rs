@@ -4,6 +4,7 @@
 
 use super::error::TaskError;
 use annulus_core::Layout;
+use annulus_graph::Packing;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -32,6 +33,19 @@ impl FromIterator<(String, Vec<f32>)> for Tensors {
     fn from_iter<I: IntoIterator<Item = (String, Vec<f32>)>>(tensors: I) -> Self {
         Self(tensors.into_iter().collect())
     }
+}
+
+/// A tensor of a model file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FileTensor {
+    /// Its name.
+    pub name: String,
+    /// Its shape.
+    pub shape: Vec<usize>,
+    /// Its numbers, row by row.
+    pub values: Vec<f32>,
+    /// The blocks in which the file has them, if it is quantized.
+    pub packed: Option<(Packing, Vec<u8>)>,
 }
 
 /// A trained model's judgement.

@@ -8,10 +8,15 @@ pub mod model;
 pub mod pictures;
 
 use annulus_shaders::nn::CrossEntropy;
+use burn::tensor::activation::log_softmax;
 use burn::tensor::{Device, Int, Tensor};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
-use crate::task::{Data, HeldOut, Layer, Scores, Stages, Task, TaskError};
+use crate::task::{
+    Data, HeldOut, Layer, Right, Scores, Stages, Task, TaskError, Tensors, TestPart, Tested, floats,
+};
+use crate::trainer::with_tensors;
 use model::Classifier;
 use pictures::{CLASSES, Labelled, Pictures};
 
@@ -134,6 +139,25 @@ impl Task for Digits {
         }
         let count = self.pictures.held_out() as f32;
         Some(Scores::from(loss / count).with("accuracy", right / count))
+    }
+
+    fn test<'a>(
+        &'a self,
+        _metadata: &BTreeMap<String, String>,
+        tensors: &Tensors,
+    ) -> Result<Option<TestPart<'a>>, TaskError> {
+        let device = Device::flex();
+        let model = with_tensors(self.model(&device), tensors, &device)?;
+        let tested = move |part: HeldOut<Labelled>| {
+            let right = part.batch.labels.iter().map(|label| *label as usize).collect();
+            let (images, _) = part.batch.into_tensors(&device);
+            Ok(Tested {
+                answers: floats(log_softmax(model.forward(images), 1))?,
+                right: Right::Classes(right),
+            })
+        };
+        let parts = (0..).map_while(|number| self.held_out(number));
+        Ok(Some(Box::new(parts.map(tested))))
     }
 }
 

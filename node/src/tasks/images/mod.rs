@@ -15,7 +15,10 @@ use std::io::Read;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::path::Path;
 
-use crate::task::{Data, Dataset, Draw, Finished, Layer, Predict, Scores, Task, TaskError, Tensors};
+use crate::task::{
+    Data, Dataset, Draw, Finished, Layer, Predict, Right, Scores, Task, TaskError, Tensors, TestPart, Tested,
+    logarithms,
+};
 use crate::tasks::table::{json, read};
 use annulus_core::Digest;
 use annulus_table::{ClassWeights, Target};
@@ -227,6 +230,24 @@ impl Task for Images {
             card: predictor.card(&test),
             metadata: vec![("validation", json(&validation)), ("test", json(&test))],
         }))
+    }
+
+    fn test<'a>(
+        &'a self,
+        _metadata: &BTreeMap<String, String>,
+        tensors: &Tensors,
+    ) -> Result<Option<TestPart<'a>>, TaskError> {
+        let records = &self.data.records;
+        let predictor = predictor(records.facts.clone(), &self.plan, tensors)?;
+        let tested = move |pictures: &'a [usize]| {
+            let answers = predictor.answers(records, pictures);
+            Ok(Tested {
+                answers: answers.iter().flat_map(|answer| logarithms(answer)).collect(),
+                right: Right::Classes(pictures.iter().map(|at| records.label(*at)).collect()),
+            })
+        };
+        let parts = records.split.test.chunks(EVALUATION_BATCH);
+        Ok(Some(Box::new(parts.map(tested))))
     }
 
     fn predictor(

@@ -16,7 +16,10 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::num::{NonZeroU32, NonZeroU64};
 
-use crate::task::{Data, Dataset, Finished, Layer, Predict, Scores, Task, TaskError, Tensors};
+use crate::task::{
+    Data, Dataset, Finished, Layer, Predict, Right, Scores, Task, TaskError, Tensors, TestPart, Tested,
+    logarithms,
+};
 use annulus_core::Digest;
 use model::Members;
 
@@ -240,19 +243,38 @@ impl Task for TableTask {
         }))
     }
 
+    fn test<'a>(
+        &'a self,
+        metadata: &BTreeMap<String, String>,
+        tensors: &Tensors,
+    ) -> Result<Option<TestPart<'a>>, TaskError> {
+        let (table, predictor) = (&self.data.table, predictor(metadata, tensors)?);
+        let target = self.target();
+        let tested = move |rows: &'a [usize]| {
+            let answers = rows.iter().map(|row| predictor.answer(table.cells(*row)));
+            let right = rows.iter().map(|row| table.target(*row));
+            Ok(match target {
+                Target::Number { .. } => Tested {
+                    answers: answers.map(|answer| answer[0] as f32).collect(),
+                    right: Right::Numbers(right.map(|number| number as f32).collect()),
+                },
+                Target::Class { .. } => Tested {
+                    answers: answers
+                        .flat_map(|answer| logarithms(&answer).collect::<Vec<_>>())
+                        .collect(),
+                    right: Right::Classes(right.map(|class| class as usize).collect()),
+                },
+            })
+        };
+        let parts = table.rows.test.chunks(EVALUATION_BATCH);
+        Ok(Some(Box::new(parts.map(tested))))
+    }
+
     fn predictor(
         metadata: &BTreeMap<String, String>,
         tensors: &Tensors,
     ) -> Result<Option<Box<dyn Predict>>, TaskError> {
-        let schema: Schema = read(metadata, "schema")?;
-        let options: Options = read(metadata, "options")?;
-        let weights: Vec<f64> = read(metadata, "weights")?;
-        let plans = Plan::of(options.model, &Features::of(&schema));
-        let network = network(&plans, schema.target.outputs(), tensors)?;
-        if weights.len() != plans.len() {
-            return Err("the model file has weights for another number of members: export it again".into());
-        }
-        Ok(Some(Box::new(Answers(Predictor::new(schema, network, weights)))))
+        Ok(Some(Box::new(Answers(predictor(metadata, tensors)?))))
     }
 
     fn pieces(&self, samples: usize) -> usize {
@@ -343,6 +365,19 @@ fn digest(table: &Table, options: &Options) -> Digest {
 fn network(plans: &[Plan], outputs: usize, tensors: &Tensors) -> Result<Network, TaskError> {
     let network = Network::of(plans, outputs, |name| tensors.get(name));
     network.ok_or_else(|| "the tensors are not those of the table's model".into())
+}
+
+/// What predicts rows as a model file says.
+fn predictor(metadata: &BTreeMap<String, String>, tensors: &Tensors) -> Result<Predictor, TaskError> {
+    let schema: Schema = read(metadata, "schema")?;
+    let options: Options = read(metadata, "options")?;
+    let weights: Vec<f64> = read(metadata, "weights")?;
+    let plans = Plan::of(options.model, &Features::of(&schema));
+    let network = network(&plans, schema.target.outputs(), tensors)?;
+    if weights.len() != plans.len() {
+        return Err("the model file has weights for another number of members: export it again".into());
+    }
+    Ok(Predictor::new(schema, network, weights))
 }
 
 /// A model file's predictor.
