@@ -3,7 +3,7 @@
 use crate::device::OpenDevice;
 #[cfg(not(target_family = "wasm"))]
 use crate::task::FileTensor;
-use crate::task::{Data, Dataset, Finished, Predict, Task, TaskError, Tensors, Tested};
+use crate::task::{Data, Dataset, Finished, Predict, Pruning, Task, TaskError, Tensors, Tested};
 #[cfg(not(target_family = "wasm"))]
 use crate::trainer::span::{InSteps, Inference, Space, Weights};
 use crate::trainer::span::{Look, ModelSteps, SpanTrainer, SpanWorker, draw};
@@ -55,6 +55,9 @@ pub struct TaskFactory {
     /// Writes a trained model into the ONNX file that it came as; none if it came as no such file.
     #[cfg(not(target_family = "wasm"))]
     pub onnx: WriteOnnx,
+    /// What to take out of a trained model, from its file's metadata, so that about this share of its units stays; none if its
+    /// settings have no smaller model.
+    pub pruning: MakePruning,
     /// Makes a GGUF file of a model file's metadata and tensors, with halves or not; none if its models are none of llama.cpp's.
     #[cfg(not(target_family = "wasm"))]
     pub gguf: MakeGguf,
@@ -63,6 +66,9 @@ pub struct TaskFactory {
 /// Writes these values into the ONNX file among the data.
 #[cfg(not(target_family = "wasm"))]
 pub type WriteOnnx = fn(&Data, &Tensors) -> Result<Option<Vec<u8>>, TaskError>;
+
+/// Finds what to take out of a model.
+pub type MakePruning = fn(&BTreeMap<String, String>, f64) -> Result<Option<Pruning<String>>, TaskError>;
 
 /// Makes a GGUF file.
 #[cfg(not(target_family = "wasm"))]
@@ -98,7 +104,7 @@ pub struct LoadedTask {
     /// What a reader of its exported model needs to know.
     pub metadata: Vec<(&'static str, String)>,
     finish: Box<Finish>,
-    test_both: Box<TestBoth>,
+    test: Arc<Test>,
     bind: Box<dyn Fn(OpenDevice, TrainerOptions) -> WorkerFactory + Send + Sync>,
     model_steps: Box<dyn Fn(u64) -> Result<ModelSteps, WorkerError> + Send + Sync>,
     #[cfg(not(target_family = "wasm"))]
@@ -115,11 +121,11 @@ type Finish = dyn Fn(&Tensors) -> Result<Option<Finished>, TaskError> + Send + S
 /// A model file's metadata and tensors.
 pub type ModelParts<'a> = (&'a BTreeMap<String, String>, &'a Tensors);
 
-/// Has two models answer the test part, and hears their answers piece by piece.
-type TestBoth = dyn Fn([ModelParts<'_>; 2], &mut TakeBoth<'_>) -> Result<(), TaskError> + Send + Sync;
+/// Has a model answer the test part.
+pub type Test = dyn Fn(ModelParts<'_>, &mut TakeTested<'_>) -> Result<(), TaskError> + Send + Sync;
 
-/// Hears two models' answers to the same samples.
-pub type TakeBoth<'a> = dyn FnMut(&Tested, &Tested) -> Result<(), TaskError> + 'a;
+/// Hears a model's answers.
+pub type TakeTested<'a> = dyn FnMut(Tested) -> Result<(), TaskError> + 'a;
 
 /// Makes what evaluates a model and generates text with it, a few steps at a time.
 #[cfg(not(target_family = "wasm"))]
@@ -158,13 +164,10 @@ impl LoadedTask {
         (self.finish)(tensors)
     }
 
-    /// Has two models answer the test part. `take` hears their answers piece by piece: nothing if there is no test part.
-    ///
-    /// # Errors
-    ///
-    /// If the tensors are not the model's, or as `take`.
-    pub fn test_both(&self, models: [ModelParts<'_>; 2], take: &mut TakeBoth<'_>) -> Result<(), TaskError> {
-        (self.test_both)(models, take)
+    /// Has a trained model answer the test part, and tells its answers piece by piece: nothing if there is no test part. It
+    /// fails if the tensors are not the model's, or with what it is told by the one who hears them.
+    pub fn tester(&self) -> Arc<Test> {
+        self.test.clone()
     }
 
     /// A factory of workers on a device.
@@ -241,6 +244,7 @@ impl TaskFactory {
             load: |config, data| load::<T>(config, data.cloned(), |config| T::new(config, data)),
             load_inner: |config, layout| load::<T>(config, None, |config| T::without_data(config, layout)),
             predictor: T::predictor,
+            pruning: pruning::<T>,
             #[cfg(not(target_family = "wasm"))]
             onnx: T::onnx,
             #[cfg(not(target_family = "wasm"))]
@@ -250,6 +254,13 @@ impl TaskFactory {
 }
 
 impl TaskFactory {
+    /// The name of the file that it packs this data into; none if it takes the data as it is, such as a folder that already has
+    /// the packed file.
+    pub fn packs(&self, data: &Path) -> Option<&'static str> {
+        let packed = self.packed.filter(|_| data.is_dir());
+        packed.filter(|name| !data.join(name).exists())
+    }
+
     /// Its settings by name; none if it has none.
     pub fn settings(&self) -> Map<String, Value> {
         match (self.defaults)() {
@@ -294,6 +305,7 @@ impl TaskFactory {
             load: |_, _| Err("not loaded here".into()),
             load_inner: |_, _| Err("not loaded here".into()),
             predictor: |_, _| Ok(None),
+            pruning: |_, _| Ok(None),
             onnx: |_, _| Ok(None),
             gguf: |_, _, _| Ok(None),
         }
@@ -314,6 +326,19 @@ fn read<T: Task>(config: &str) -> Result<T::Config, String> {
 fn settings<T: Task>(config: &str) -> Result<T::Config, TaskError> {
     let config = read::<T>(config);
     config.map_err(|why| format!("a setting of the task {} is not possible: {why}", T::NAME).into())
+}
+
+fn pruning<T: Task>(
+    metadata: &BTreeMap<String, String>,
+    keep: f64,
+) -> Result<Option<Pruning<String>>, TaskError> {
+    let config = metadata.get("task_config").map_or("null", String::as_str);
+    let pruning = T::pruning(&settings::<T>(config)?, metadata, keep)?;
+    Ok(pruning.map(|pruning| Pruning {
+        config: json(&pruning.config).to_string(),
+        metadata: pruning.metadata,
+        units: pruning.units,
+    }))
 }
 
 /// Serde's message about a value that does not fit, in plain words.
@@ -353,14 +378,9 @@ fn load<T: Task>(
         batch: task.suited_batch(),
         rounds: task.suited_rounds(),
         finish: Box::new(move |tensors| in_finish.finish(tensors)),
-        test_both: Box::new(move |[first, second], take| {
-            let test = |(metadata, tensors): ModelParts<'_>| in_test.test(metadata, tensors);
-            let (Some(first), Some(second)) = (test(first)?, test(second)?) else {
-                return Ok(());
-            };
-            first
-                .zip(second)
-                .try_for_each(|(first, second)| take(&first?, &second?))
+        test: Arc::new(move |(metadata, tensors), take| {
+            let mut pieces = in_test.test(metadata, tensors)?.into_iter().flatten();
+            pieces.try_for_each(|tested| take(tested?))
         }),
         samples: NonZeroU64::new(task.dataset().len()).ok_or("the data set has no sample")?,
         data: task.dataset().digest(),

@@ -13,7 +13,17 @@ fn bytes(path: &str) -> u64 {
 /// Trains a model alone, and exports it.
 fn trained(folder: &Folder, task: &str, settings: &[&str]) -> String {
     let (out, file) = (folder.join(task), folder.join(&format!("{task}.safetensors")));
-    let args = ["train", "--task", task, "--device", "cpu", "--out", &out, "--listen", "127.0.0.1:0"];
+    let args = [
+        "train",
+        "--task",
+        task,
+        "--device",
+        "cpu",
+        "--out",
+        &out,
+        "--listen",
+        "127.0.0.1:0",
+    ];
     let output = run(&[&args, &["--no-announce"][..], settings].concat());
     assert!(output.status.success(), "{}", told(&output));
     let output = run(&["export", &out, &file]);
@@ -69,7 +79,11 @@ fn a_quantized_classifier_is_smaller_and_answers_the_same() {
     // scale leaves nothing of it.
     let mut file = std::fs::read(&model).expect("readable");
     let end = 8 + u64::from_le_bytes(file[..8].try_into().expect("eight bytes")) as usize;
-    for (name, factor, unit) in [("hidden.weight", 1e3, 1), ("hidden.bias", 1e3, 1), ("output.weight", 1e-3, 10)] {
+    for (name, factor, unit) in [
+        ("hidden.weight", 1e3, 1),
+        ("hidden.bias", 1e3, 1),
+        ("output.weight", 1e-3, 10),
+    ] {
         let (_, header) = SafeTensors::read_metadata(&file).expect("a header");
         let (from, to) = header.info(name).expect("a tensor").data_offsets;
         let (numbers, _) = file[end + from..end + to].as_chunks_mut::<4>();
@@ -81,12 +95,18 @@ fn a_quantized_classifier_is_smaller_and_answers_the_same() {
     let uneven = folder.join("uneven.safetensors");
     std::fs::write(&uneven, &file).expect("writable");
     let why = refused(&["quantize", &uneven, "--bits", "4"]);
-    assert!(why.contains("uneven-q4.safetensors is not written: accuracy falls by"), "{why}");
+    assert!(
+        why.contains("uneven-q4.safetensors is not written: accuracy falls by"),
+        "{why}"
+    );
     assert!(why.contains("use --bits 8, or allow it with max_drop="), "{why}");
     assert!(!Path::new(&folder.join("uneven-q4.safetensors")).exists());
 
     let none = refused(&["export", &model, &folder.join("digits.gguf")]);
-    assert!(none.contains("llama.cpp has no models like those of the task digits"), "{none}");
+    assert!(
+        none.contains("llama.cpp has no models like those of the task digits"),
+        "{none}"
+    );
 }
 
 #[test]
@@ -94,11 +114,24 @@ fn a_quantized_file_predicts_alone_and_a_damaged_one_is_refused() {
     let _alone = alone();
     let folder = Folder::new("smaller-table");
     let (data, new) = (folder.join("sales.csv"), folder.join("new.csv"));
-    let row = |at: usize| format!("{},{},{}\n", at * 37 % 60, at * 7 % 3, at * 37 % 60 / 20 + at * 7 % 3);
+    let row = |at: usize| {
+        format!(
+            "{},{},{}\n",
+            at * 37 % 60,
+            at * 7 % 3,
+            at * 37 % 60 / 20 + at * 7 % 3
+        )
+    };
     let rows: String = (0..300).map(row).collect();
     std::fs::write(&data, format!("age,town,price\n{rows}")).expect("writable");
     std::fs::write(&new, "age,town\n30,1\n50,2\n").expect("writable");
-    let settings = ["--data", &data, "target=price", "columns.price=number", "rounds=150"];
+    let settings = [
+        "--data",
+        &data,
+        "target=price",
+        "columns.price=number",
+        "rounds=150",
+    ];
     let model = trained(&folder, "table", &settings);
     let small = folder.join("small.safetensors");
     let table = printed(&["quantize", &model, "--bits", "8", "-o", &small]);
@@ -109,7 +142,13 @@ fn a_quantized_file_predicts_alone_and_a_damaged_one_is_refused() {
     std::fs::remove_file(&data).expect("there");
     let prices = |model: &str| -> Vec<f64> {
         let text = printed(&["predict", model, &new]);
-        let price = |line: &str| line.rsplit(',').next().expect("a price").parse().expect("a number");
+        let price = |line: &str| {
+            line.rsplit(',')
+                .next()
+                .expect("a price")
+                .parse()
+                .expect("a number")
+        };
         text.lines().skip(1).map(price).collect()
     };
     for (exact, near) in prices(&model).iter().zip(prices(&small)) {
@@ -125,7 +164,10 @@ fn a_quantized_file_predicts_alone_and_a_damaged_one_is_refused() {
     for length in [3, 1000, whole.len() - 5] {
         std::fs::write(&cut, &whole[..length]).expect("writable");
         let why = refused(&["predict", &cut, &new]);
-        assert!(why.contains("cut.safetensors is no model that can be used"), "{why}");
+        assert!(
+            why.contains("cut.safetensors is no model that can be used"),
+            "{why}"
+        );
     }
 }
 
@@ -139,11 +181,38 @@ fn a_language_model_goes_on_from_blocks_and_becomes_gguf() {
     let table = printed(&["quantize", &model, "--bits", "8"]);
     assert!(number(&table, "same answers", 0) > 95.0);
 
-    let (exact, half, eight) = (folder.join("f32.gguf"), folder.join("f16.gguf"), folder.join("q8.gguf"));
+    let write = |model: &str| {
+        printed(&[
+            "sample",
+            model,
+            "--prompt",
+            "Members",
+            "--tokens",
+            "20",
+            "--temperature",
+            "0",
+            "--device",
+            "cpu",
+        ])
+    };
+    assert_eq!(write(&model), write(&folder.join("gpt")));
+    assert!(write(&small).starts_with("Members"));
+    let none = refused(&["sample", &folder.join("none.safetensors")]);
+    assert!(none.contains("none.safetensors"), "{none}");
+
+    let (exact, half, eight) = (
+        folder.join("f32.gguf"),
+        folder.join("f16.gguf"),
+        folder.join("q8.gguf"),
+    );
     printed(&["export", &folder.join("gpt"), &exact]);
     printed(&["export", &model, &half, "--f16"]);
     printed(&["export", &small, &eight]);
-    assert!(std::fs::read(&exact).expect("readable").starts_with(b"GGUF\x03\0\0\0"));
+    assert!(
+        std::fs::read(&exact)
+            .expect("readable")
+            .starts_with(b"GGUF\x03\0\0\0")
+    );
     assert!(bytes(&half) < bytes(&exact) * 6 / 10);
     assert!(bytes(&eight) < bytes(&exact) * 4 / 10);
 
@@ -163,4 +232,88 @@ fn a_language_model_goes_on_from_blocks_and_becomes_gguf() {
     };
     let (fresh, taken) = (first(&[], "fresh"), first(&["init=start.safetensors"], "taken"));
     assert!(taken < fresh - 1.0, "{taken} {fresh}");
+}
+
+#[test]
+fn a_pruned_model_is_half_as_large_and_learns_further() {
+    let _alone = alone();
+    let folder = Folder::new("smaller-pruned");
+    let data = folder.join("data");
+    std::fs::create_dir(&data).expect("a folder");
+    // The price depends on both columns together, so a linear model does not do.
+    let price = |age: usize, town: usize| if town == 1 { 60 - age } else { age };
+    let row = |at: usize| {
+        format!(
+            "{},{},{}\n",
+            at * 37 % 60,
+            at * 7 % 3,
+            price(at * 37 % 60, at * 7 % 3)
+        )
+    };
+    let rows: String = (0..400).map(row).collect();
+    std::fs::write(format!("{data}/table.csv"), format!("age,town,price\n{rows}")).expect("writable");
+    let settings = [
+        "--data",
+        &data,
+        "target=price",
+        "columns.town=category",
+        "rounds=250",
+    ];
+    let model = trained(&folder, "table", &settings);
+    let pruned = format!("{data}/pruned.safetensors");
+    let table = printed(&["prune", &model, "keep=0.5", "-o", &pruned]);
+    assert!(
+        bytes(&pruned) < bytes(&model) * 6 / 10,
+        "{} {}",
+        bytes(&pruned),
+        bytes(&model)
+    );
+    assert!(
+        table.contains("--task table --data FOLDER hidden=50 init=pruned.safetensors"),
+        "{table}"
+    );
+    let lost = refused(&[
+        "prune",
+        &model,
+        "keep=0.1",
+        "max_drop=0.01",
+        "-o",
+        &folder.join("no.safetensors"),
+    ]);
+    assert!(
+        lost.contains("no.safetensors is not written: R2 falls by"),
+        "{lost}"
+    );
+
+    let out = folder.join("further");
+    let args = [
+        "train",
+        "--task",
+        "table",
+        "--device",
+        "cpu",
+        "--data",
+        &data,
+        "--out",
+        &out,
+        "--listen",
+        "127.0.0.1:0",
+    ];
+    let settings = [
+        "--no-announce",
+        "target=price",
+        "columns.town=category",
+        "hidden=50",
+        "init=pruned.safetensors",
+        "rounds=200",
+    ];
+    let output = run(&[&args[..], &settings].concat());
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{}", told(&output));
+    let pruned = number(&table, "R2", 1);
+    let after = text.split_once(" r2 ");
+    let after = after.and_then(|(_, rest)| rest.split_whitespace().next());
+    let after: f64 = after.expect("R2 of the test").parse().expect("a number");
+    println!("{pruned} pruned, {after} learnt further");
+    assert!(after > pruned + 0.05);
 }

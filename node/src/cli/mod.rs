@@ -36,6 +36,7 @@ pub mod plot;
 pub mod predict;
 mod process;
 pub mod progress;
+pub mod prune;
 mod qr;
 pub mod quantize;
 pub mod replay;
@@ -112,6 +113,7 @@ pub enum Command {
     Replay(replay::Args),
     Export(export::Args),
     Quantize(quantize::Args),
+    Prune(prune::Args),
     Gradient(gradient::Args),
     Plan(plan::Args),
     Doctor(doctor::Args),
@@ -197,6 +199,7 @@ fn run(cli: Cli, tasks: &[TaskFactory]) -> Result<Exit, Error> {
         Command::Replay(args) => replay::run(&args, tasks)?,
         Command::Export(args) => export::run(&args, tasks)?,
         Command::Quantize(args) => quantize::run(&args, tasks)?,
+        Command::Prune(args) => prune::run(&args, tasks)?,
         Command::Gradient(args) => gradient::run(&args)?,
         Command::Plan(args) => plan::run(&args, tasks)?,
         Command::Doctor(args) => doctor::run(args, tasks)?,

@@ -1,10 +1,9 @@
 //! `annulus quantize`: a trained model in a smaller file.
 
 use super::error::Error;
-use super::output;
-use super::smaller::{Settings, compared, kept};
+use super::smaller::{Settings, compared, kept, written};
 use crate::offline::quantize::quantized;
-use crate::offline::saved::{Saved, write};
+use crate::offline::saved::Saved;
 use crate::store::which::Which;
 use crate::task_factory::TaskFactory;
 use annulus_graph::Blocks;
@@ -55,12 +54,7 @@ pub fn run(args: &Args, tasks: &[TaskFactory]) -> Result<(), Error> {
     let data = args.data.as_deref();
     let model = Saved::open((&args.model, args.round), data, tasks).map_err(Error::of)?;
     let small = quantized(&model, args.bits)?;
-    let (before, after) = (
-        model.to_bytes().map_err(Error::of)?.len(),
-        small.to_bytes().map_err(Error::of)?,
-    );
-    let loaded = model.load_task(data, tasks).map_err(Error::of)?;
-    let compared = compared((&model, before), (&small, after.len()), loaded.as_ref())?;
+    let (compared, bytes) = compared(&model, &small, data, tasks)?;
     let suffix = match args.bits {
         Blocks::Q8_0 => "q8",
         Blocks::Q4_0 => "q4",
@@ -71,7 +65,5 @@ pub fn run(args: &Args, tasks: &[TaskFactory]) -> Result<(), Error> {
         Blocks::Q4_0 => "use --bits 8, or ",
     };
     kept(compared.as_ref(), settings.get("max_drop")?, (&file, remedy))?;
-    write(&file, &after).map_err(Error::of)?;
-    output::print(&format!("model: {}\n", file.display()));
-    Ok(())
+    written(&file, &bytes)
 }

@@ -4,9 +4,9 @@ use super::error::Error;
 use super::human;
 use super::keys::did_you_mean;
 use super::output;
-use crate::offline::compare::{Alike, Compared, Comparison};
-use crate::offline::saved::Saved;
-use crate::task_factory::LoadedTask;
+use crate::offline::compare::{Alike, Compared, compare};
+use crate::offline::saved::{Saved, write};
+use crate::task_factory::TaskFactory;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
@@ -50,25 +50,24 @@ impl<'a> Settings<'a> {
     }
 }
 
-/// Has both models, with the bytes of their files, answer the test part of the data, if that is here; prints the table.
+/// Has both models answer the test part of the data, if that is here, and prints the table. Also the smaller model's file.
 pub(super) fn compared(
-    (before, bytes_before): (&Saved, usize),
-    (after, bytes_after): (&Saved, usize),
-    loaded: Option<&LoadedTask>,
-) -> Result<Option<Compared>, Error> {
-    let compared = match loaded {
+    before: &Saved,
+    after: &Saved,
+    data: Option<&Path>,
+    tasks: &[TaskFactory],
+) -> Result<(Option<Compared>, Vec<u8>), Error> {
+    let bytes = |model: &Saved| model.to_bytes().map_err(Error::of);
+    let (first, second) = (bytes(before)?.len(), bytes(after)?);
+    let loaded = before.load_task(data, tasks).map_err(Error::of)?;
+    let compared = match &loaded {
         None => None,
         Some(loaded) => {
-            let mut comparison = Comparison::default();
-            let models = [
-                (&before.metadata, &before.tensors()),
-                (&after.metadata, &after.tensors()),
-            ];
-            loaded.test_both(models, &mut |before, after| comparison.add(before, after))?;
-            comparison.finish()
+            let of_after = after.load_like(loaded, tasks).map_err(Error::of)?;
+            compare((before, loaded), (after, &of_after))?
         }
     };
-    output::print(&table((bytes_before, bytes_after), compared.as_ref()));
+    output::print(&table((first, second.len()), compared.as_ref()));
     if compared.is_none() {
         let why = match loaded {
             None => {
@@ -78,7 +77,14 @@ pub(super) fn compared(
         };
         output::note(&format!("note: {why}"));
     }
-    Ok(compared)
+    Ok((compared, second))
+}
+
+/// Writes the smaller model.
+pub(super) fn written(file: &Path, bytes: &[u8]) -> Result<(), Error> {
+    write(file, bytes).map_err(Error::of)?;
+    output::print(&format!("model: {}\n", file.display()));
+    Ok(())
 }
 
 /// What became of the model, before and after.
@@ -105,7 +111,8 @@ fn table((before, after): (usize, usize), compared: Option<&Compared>) -> String
             format!("{:.4}", second.loss),
             more,
         ));
-        let points = format!("{:+.2} points", 0.0 - compared.drop());
+        // Not -0.00.
+        let points = format!("{:+.2} points", 0.0 - (100.0 * compared.drop()).round() / 100.0);
         rows.push((compared.score(), score(first.score), score(second.score), points));
         if let Some(Alike { same, divergence }) = compared.alike {
             rows.push((

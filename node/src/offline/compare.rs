@@ -3,7 +3,49 @@
 //! The measures are those by which llama.cpp judges quantized models (ggml-org/llama.cpp, pull request 6936): the loss, how often
 //! both give the same answer, and the mean Kullback-Leibler divergence.
 
+use super::saved::Saved;
 use crate::task::{Right, TaskError, Tested};
+use crate::task_factory::LoadedTask;
+use std::sync::mpsc::sync_channel;
+use std::thread;
+
+/// Compares two models on the test part of their data; none if there is none. Each comes with its task, as their settings may
+/// differ, and both tasks with the same data. They are computed side by side, so only a piece of the answers is in memory.
+///
+/// # Errors
+///
+/// If one does not fit its task, or gives answers that are no numbers.
+pub(crate) fn compare(
+    before: (&Saved, &LoadedTask),
+    after: (&Saved, &LoadedTask),
+) -> Result<Option<Compared>, TaskError> {
+    thread::scope(|scope| {
+        let start = |(model, task): (&Saved, &LoadedTask)| {
+            let (metadata, tensors) = (model.metadata.clone(), model.tensors());
+            let test = task.tester();
+            let (send, receive) = sync_channel(1);
+            let thread = scope.spawn(move || {
+                // If nobody listens, the other model has failed or ended.
+                let stopped = |_| TaskError::from("the two models answer different questions");
+                test((&metadata, &tensors), &mut |tested| {
+                    send.send(tested).map_err(stopped)
+                })
+            });
+            (receive, thread)
+        };
+        let ((first, one), (second, other)) = (start(before), start(after));
+        let mut comparison = Comparison::default();
+        let mut both = first.iter().zip(second.iter());
+        let added = both.try_for_each(|(a, b)| comparison.add(&a, &b));
+        // A model that still sends ends now.
+        drop((first, second));
+        added?;
+        for thread in [one, other] {
+            thread.join().map_err(|_| "a model cannot be computed")??;
+        }
+        Ok(comparison.finish())
+    })
+}
 
 /// How two models do on one test part.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,7 +84,7 @@ impl Compared {
         100.0 * (self.before.score - self.after.score)
     }
 
-    /// What the score is called.
+    /// The name of the score.
     pub fn score(&self) -> &'static str {
         if self.alike.is_some() { "accuracy" } else { "R2" }
     }

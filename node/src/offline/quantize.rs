@@ -60,10 +60,12 @@ fn packing(task: &str, tensor: &FileTensor, blocks: Blocks) -> Option<Packing> {
     if !is_matrix || (task == "gpt" && tensor.name.starts_with("positions.")) {
         return None;
     }
+    // The embedding is also the output layer, which counts most. llama.cpp keeps it finer, too.
+    let is_embedding = task == "gpt" && tensor.name.starts_with("tokens.");
     // Linear layers are `[inputs, outputs]` here. Embeddings, filters, and all of PyTorch's tensors lie as GGML has them.
-    let as_in_ggml = task == "graph" || tensor.shape.len() > 2 || tensor.name.starts_with("tokens.");
+    let as_in_ggml = task == "graph" || tensor.shape.len() > 2 || is_embedding;
     Some(Packing {
-        blocks,
+        blocks: if is_embedding { Blocks::Q8_0 } else { blocks },
         columns: !as_in_ggml,
         shape: tensor.shape.clone(),
     })
@@ -114,6 +116,14 @@ mod tests {
             [Some(true), None, None, None, Some(false)]
         );
         assert_eq!(packed.tensors[1], model.tensors[1]);
+        let four = quantized(&model, Blocks::Q4_0).unwrap();
+        let kind = |at: usize| {
+            four.tensors[at]
+                .packed
+                .as_ref()
+                .map(|(packing, _)| packing.blocks)
+        };
+        assert_eq!((kind(0), kind(4)), (Some(Blocks::Q4_0), Some(Blocks::Q8_0)));
         let again = quantized(&packed, Blocks::Q4_0).unwrap_err().to_string();
         assert!(again.contains("already (q8_0)"), "{again}");
     }

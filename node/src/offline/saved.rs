@@ -9,7 +9,7 @@ use crate::store::run_dir::{CheckpointError, RunDir};
 use crate::store::state_file::{Label, header_of, params_metadata};
 use crate::store::which::Which;
 use crate::task::{Data, FileTensor, TaskError, Tensors};
-use crate::task_factory::{LoadedTask, TaskFactory};
+use crate::task_factory::{LoadedTask, TaskFactory, Writing};
 use annulus_core::{Digest, Manifest};
 use annulus_graph::{Numbers, Packing, read_tensors};
 use annulus_net::files::{read_named, write_atomic};
@@ -205,8 +205,10 @@ impl Saved {
         data: Option<&Path>,
         factories: &[TaskFactory],
     ) -> Result<Option<LoadedTask>, Error> {
-        if let Some(manifest) = self.manifest() {
-            let packed = find(factories, &self.task)?.packed;
+        let factory = find(factories, &self.task)?;
+        let unpacked = data.filter(|data| factory.packs(data).is_some());
+        if let Some(manifest) = self.manifest().filter(|_| unpacked.is_none()) {
+            let packed = factory.packed;
             let packed = packed
                 .map(|name| self.home().join(name))
                 .filter(|path| path.exists());
@@ -217,16 +219,15 @@ impl Saved {
                 (Err(_), None) => Ok(None),
             };
         }
-        let factory = find(factories, &self.task)?;
-        let config = self.metadata.get("task_config").map_or("null", String::as_str);
+        let config = self.config();
         let wanted = self.metadata.get("data").and_then(|hex| Digest::from_hex(hex));
         if let Some(path) = data {
-            let data = match factory.packed {
-                Some(name) if path.is_dir() => {
+            let data = match factory.packs(path) {
+                Some(name) => {
                     let packed = (factory.pack)(config, path, &mut |_, _| {})?;
                     Data::file_in_memory(name, packed)
                 }
-                _ => Data::open(path).map_err(|error| Error::Task(error.into()))?,
+                None => Data::open(path).map_err(|error| Error::Task(error.into()))?,
             };
             let loaded = (factory.load)(config, Some(&data))?;
             return match wanted.is_some_and(|wanted| wanted != loaded.data) {
@@ -253,6 +254,40 @@ impl Saved {
         Ok(loaded.into_iter().find(|loaded| loaded.data == wanted))
     }
 
+    /// Loads its task for generating text: without the data if that makes no difference.
+    ///
+    /// # Errors
+    ///
+    /// If the task writes nothing, or the data is needed and not here.
+    pub fn load_to_write(&self, data: Option<&Path>, factories: &[TaskFactory]) -> Result<LoadedTask, Error> {
+        let factory = find(factories, &self.task)?;
+        let loaded = match (factory.load)(self.config(), None) {
+            Ok(without) if without.writing != Writing::WithData => Some(without),
+            _ => self.load_task(data, factories)?,
+        };
+        let loaded =
+            loaded.ok_or("this model needs the data that it learnt from to write: name it by --data");
+        match loaded.map_err(|why| Error::Task(why.into()))? {
+            loaded if loaded.writing == Writing::Never => Err(Error::WritesNothing(self.task.clone())),
+            loaded => Ok(loaded),
+        }
+    }
+
+    /// Loads its task with the data of another one, whose model may have had other settings.
+    ///
+    /// # Errors
+    ///
+    /// If its settings do not fit the data.
+    pub fn load_like(&self, other: &LoadedTask, factories: &[TaskFactory]) -> Result<LoadedTask, Error> {
+        let factory = find(factories, &self.task)?;
+        Ok((factory.load)(self.config(), other.files.as_ref())?)
+    }
+
+    /// The task's settings, as JSON.
+    fn config(&self) -> &str {
+        self.metadata.get("task_config").map_or("null", String::as_str)
+    }
+
     /// The folder that it is, or lies in.
     fn home(&self) -> &Path {
         match self.path.is_dir() {
@@ -265,7 +300,12 @@ impl Saved {
     fn manifest(&self) -> Option<Manifest> {
         let run = RunDir::open(self.home()).ok()?;
         let id = run.manifest().run_id().to_hex();
-        (self.metadata.get("run") == Some(&id)).then(|| run.manifest().clone())
+        let is_its = self.metadata.get("run") == Some(&id);
+        is_its.then(|| Manifest {
+            // A pruned model has others.
+            task_config: self.config().to_owned(),
+            ..run.manifest().clone()
+        })
     }
 }
 

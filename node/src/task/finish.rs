@@ -23,6 +23,26 @@ impl Tensors {
         layout.tensors.iter().map(tensor).collect()
     }
 
+    /// The flat vector of a model with this layout.
+    ///
+    /// # Errors
+    ///
+    /// If a tensor is missing or has another size.
+    pub fn flat(&self, layout: &Layout) -> Result<Vec<f32>, TaskError> {
+        let mut values = Vec::with_capacity(layout.len);
+        for tensor in &layout.tensors {
+            let own = self.get(&tensor.name).filter(|own| own.len() == tensor.len());
+            let unfit = || {
+                let (name, shape) = (&tensor.name, &tensor.shape);
+                format!(
+                    "the model file has no {name} of shape {shape:?}, which its settings ask for: export it again"
+                )
+            };
+            values.extend_from_slice(own.ok_or_else(unfit)?);
+        }
+        Ok(values)
+    }
+
     /// A tensor's numbers, row by row.
     pub fn get(&self, name: &str) -> Option<&[f32]> {
         self.0.get(name).map(Vec::as_slice)

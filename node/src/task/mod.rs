@@ -9,6 +9,7 @@ mod error;
 mod finish;
 mod follow;
 mod generate;
+mod pruning;
 mod scores;
 mod stages;
 mod tested;
@@ -31,6 +32,7 @@ pub use error::TaskError;
 pub use finish::{FileTensor, Finished, Predict, Tensors};
 pub use follow::follow;
 pub use generate::{Emit, Generate, Generating, Prompt};
+pub use pruning::{Place, Pruning, Units, kept, without_units};
 #[cfg(feature = "native")]
 pub(crate) use scores::in_words;
 pub use scores::{Eval, Metrics, Scores};
@@ -248,6 +250,21 @@ pub trait Task: Send + Sync + Sized + 'static {
         halves: bool,
     ) -> Result<Option<Vec<u8>>, TaskError> {
         let _ = (metadata, tensors, halves);
+        Ok(None)
+    }
+
+    /// What to take out of a trained model so that about a share `keep` of its units stays, from its settings and its file's
+    /// metadata; none if the settings have no smaller model.
+    ///
+    /// # Errors
+    ///
+    /// If the model file lacks something.
+    fn pruning(
+        config: &Self::Config,
+        metadata: &BTreeMap<String, String>,
+        keep: f64,
+    ) -> Result<Option<Pruning<Self::Config>>, TaskError> {
+        let _ = (config, metadata, keep);
         Ok(None)
     }
 

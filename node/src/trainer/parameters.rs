@@ -81,18 +81,7 @@ pub(crate) fn with_parameters<M: Module>(model: M, values: &[f32], device: &Devi
 ///
 /// If one is missing or has another size.
 pub(crate) fn with_tensors<M: Module>(model: M, tensors: &Tensors, device: &Device) -> Result<M, TaskError> {
-    let layout = layout_of(&model, |_| None)?;
-    let mut values = Vec::with_capacity(layout.len);
-    for tensor in &layout.tensors {
-        let own = tensors.get(&tensor.name).filter(|own| own.len() == tensor.len());
-        let unfit = || {
-            let (name, shape) = (&tensor.name, &tensor.shape);
-            format!(
-                "the model file has no {name} of shape {shape:?}, which its settings ask for: export it again"
-            )
-        };
-        values.extend_from_slice(own.ok_or_else(unfit)?);
-    }
+    let values = tensors.flat(&layout_of(&model, |_| None)?)?;
     Ok(with_parameters(model, &values, device))
 }
 

@@ -2,7 +2,7 @@
 //! the same bytes on every machine and needs no device.
 
 use crate::features::Features;
-use crate::options::Model;
+use crate::options::{Model, Options};
 
 /// The shape of a member, and how fast it learns.
 #[derive(Clone, Debug, PartialEq)]
@@ -10,7 +10,7 @@ pub struct Plan {
     /// How many of a row's inputs it reads, from the first.
     pub inputs: usize,
     /// Units of each hidden layer; none of a linear model.
-    pub hidden: &'static [usize],
+    pub hidden: Vec<usize>,
     /// Multiplies the outputs of each layer, and so the effect of Adam's steps: its learning rate over the run's.
     pub rate: f32,
 }
@@ -30,18 +30,19 @@ const MEMBERS: [(&[usize], bool, f32); 8] = [
 
 impl Plan {
     /// The members of a model. The first is linear.
-    pub fn of(model: Model, features: &Features) -> Vec<Self> {
-        let count = match model {
+    pub fn of(options: &Options, features: &Features) -> Vec<Self> {
+        let count = match options.model {
             Model::Linear => 1,
             Model::Mlp => MEMBERS.len(),
         };
-        let plan = |(hidden, bins, rate): &(&'static [usize], bool, f32)| Self {
+        let share = options.hidden as usize;
+        let plan = |(hidden, bins, rate): &(&[usize], bool, f32)| Self {
             inputs: if *bins {
                 features.width()
             } else {
                 features.without_bins()
             },
-            hidden,
+            hidden: hidden.iter().map(|units| (units * share).div_ceil(100)).collect(),
             rate: *rate,
         };
         MEMBERS[..count].iter().map(plan).collect()

@@ -27,6 +27,10 @@ pub struct Options {
     pub class_weights: ClassWeights,
     /// The kind of model.
     pub model: Model,
+    /// Hidden units of the networks, in percent of the usual ones.
+    pub hidden: u32,
+    /// The file of the data folder whose weights the run starts from; empty: random ones.
+    pub init: String,
 }
 
 impl Default for Options {
@@ -45,6 +49,8 @@ impl Default for Options {
             split_time: String::new(),
             class_weights: ClassWeights::Off,
             model: Model::Mlp,
+            hidden: 100,
+            init: String::new(),
         }
     }
 }

@@ -68,10 +68,17 @@ pub(super) fn file(
         width,
         layers,
         heads,
+        hidden,
         context,
         vocabulary,
         ..
     } = shape;
+    if shape.inner() != width {
+        return Err(
+            "llama.cpp's gpt2 has no fewer attention heads than fill the width, and this model was pruned"
+                .into(),
+        );
+    }
     let model = Model {
         tensors,
         shape,
@@ -90,7 +97,7 @@ pub(super) fn file(
     for (key, value) in [
         ("context_length", context),
         ("embedding_length", width),
-        ("feed_forward_length", 4 * width),
+        ("feed_forward_length", hidden),
         ("block_count", layers),
         ("attention.head_count", heads),
     ] {
@@ -116,10 +123,21 @@ fn shape(metadata: &BTreeMap<String, String>) -> Result<Shape, TaskError> {
         let number = number.filter(|number| (1..=1 << 20).contains(number));
         number.ok_or_else(|| format!("the model file does not say its {key}: export it again"))
     };
+    let (heads, width) = (number("heads")?, number("width")?);
+    // Files of earlier versions do not say these two.
+    let or = |key: &str, usual: usize| {
+        if metadata.contains_key(key) {
+            number(key)
+        } else {
+            Ok(usual)
+        }
+    };
     Ok(Shape {
         layers: number("layers")?,
-        heads: number("heads")?,
-        width: number("width")?,
+        heads,
+        head_size: or("head_size", width / heads)?,
+        hidden: or("hidden", 4 * width)?,
+        width,
         context: number("context")?,
         bias: metadata.get("bias").is_some_and(|bias| bias == "true"),
         vocabulary: number("vocabulary_size")?,
@@ -145,7 +163,7 @@ struct Entry {
 
 impl Model<'_> {
     fn entries(&self) -> Result<Vec<Entry>, TaskError> {
-        let width = self.shape.width;
+        let Shape { width, hidden, .. } = self.shape;
         let mut entries = vec![
             self.embedding("tokens", "token_embd.weight", self.shape.vocabulary, self.halves)?,
             // Positions are added to the embedding, which llama.cpp does in this type.
@@ -164,8 +182,8 @@ impl Model<'_> {
             for (own, other, inputs, outputs) in [
                 ("attention.qkv", "attn_qkv", width, 3 * width),
                 ("attention.output", "attn_output", width, width),
-                ("mlp.up", "ffn_up", width, 4 * width),
-                ("mlp.down", "ffn_down", 4 * width, width),
+                ("mlp.up", "ffn_up", width, hidden),
+                ("mlp.down", "ffn_down", hidden, width),
             ] {
                 let (own, other) = (format!("{here}.{own}"), format!("{there}.{other}"));
                 entries.push(self.linear(&own, &other, (inputs, outputs))?);
@@ -288,7 +306,7 @@ fn floats(values: &[f32], halves: bool) -> (Kind, Vec<u8>) {
     }
 }
 
-/// Tokens, llama.cpp's types of them, and merges, for an embedding of so many rows.
+/// Tokens, llama.cpp's types of them, and merges.
 type VocabularyOf = (Vec<String>, Vec<i32>, Vec<String>);
 
 fn vocabulary_of(metadata: &BTreeMap<String, String>, rows: usize) -> Result<VocabularyOf, TaskError> {

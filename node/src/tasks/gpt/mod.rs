@@ -14,16 +14,14 @@ pub mod presets;
 pub mod text;
 pub mod windows;
 
-use annulus_graph::{GraphError, Numbers, first_values};
-use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Device, Tensor, TensorData};
 use std::collections::BTreeMap;
 
 use super::init;
 use crate::task::{
-    Answers, Data, DataFile, Emit, FileTensor, Generate, Generating, HeldOut, Layer, Layout, Prompt, Right,
-    Scores, Stages, Task, TaskError, Tensors, TestPart, Tested, WriteInSteps, floats,
+    Answers, Data, DataFile, Emit, FileTensor, Generate, Generating, HeldOut, Layer, Layout, Prompt, Pruning,
+    Right, Scores, Stages, Task, TaskError, Tensors, TestPart, Tested, WriteInSteps, floats,
 };
 use crate::trainer::{with_parameters, with_tensors};
 use generate::{Choice, Whole, Writer};
@@ -88,6 +86,11 @@ impl Task for Gpt {
             "size of the model: 0.1, 0.8, 2.7, 10.8, 25.6 or 124 million parameters",
         ),
         ("layers=N", "transformer blocks; 0: as the preset has"),
+        (
+            "head_size=N",
+            "numbers of each attention head, a multiple of 4; 0: width divided by heads",
+        ),
+        ("hidden=N", "hidden units of each block; 0: 4 times the width"),
         ("heads=N", "attention heads of each block; 0: as the preset has"),
         (
             "width=N",
@@ -130,17 +133,12 @@ impl Task for Gpt {
         };
         let shape = config.shape(text.vocabulary().size())?;
         let mut windows = Windows::new(text, shape.context)?;
-        let start = match data {
-            Some(data) => init::weights(&config.init, data)?,
-            None if config.init.is_empty() => None,
-            None => return Err(format!("init={} is in no folder; {WITH_FOLDER}", config.init).into()),
-        };
-        let start = start
-            .map(|file| {
-                windows.cover(&file);
-                first_parameters(&shape, (&config.init, &file))
-            })
-            .transpose()?;
+        let model = || Transformer::new(&shape, 0.0, &Device::flex());
+        let start = init::start(&config.init, (data, WITH_FOLDER), model)?;
+        let start = start.map(|(values, file)| {
+            windows.cover(&file);
+            values
+        });
         Ok(Self {
             config,
             shape,
@@ -180,8 +178,11 @@ impl Task for Gpt {
     }
 
     fn layers(&self) -> Vec<Layer> {
-        let Shape { width, heads, .. } = self.shape;
-        let head_dim = width / heads;
+        let Shape {
+            width,
+            head_size: head_dim,
+            ..
+        } = self.shape;
         let classes = self.shape.vocabulary;
         vec![
             Layer::Embedding { width },
@@ -271,6 +272,8 @@ impl Task for Gpt {
             ),
             ("layers", shape.layers.to_string()),
             ("heads", shape.heads.to_string()),
+            ("head_size", shape.head_size.to_string()),
+            ("hidden", shape.hidden.to_string()),
             ("width", shape.width.to_string()),
             ("context", shape.context.to_string()),
             ("bias", shape.bias.to_string()),
@@ -289,6 +292,30 @@ impl Task for Gpt {
             (Unit::Characters, false) => {}
         }
         all
+    }
+
+    /// Heads with their queries, keys and values, and hidden units.
+    fn pruning(
+        config: &GptConfig,
+        _metadata: &BTreeMap<String, String>,
+        keep: f64,
+    ) -> Result<Option<Pruning<GptConfig>>, TaskError> {
+        let shape = config.shape(1)?;
+        let (smaller, units) = shape.pruned(keep);
+        Ok(Some(Pruning {
+            config: GptConfig {
+                heads: smaller.heads,
+                head_size: smaller.head_size,
+                hidden: smaller.hidden,
+                init: String::new(),
+                ..config.clone()
+            },
+            metadata: vec![
+                ("heads", smaller.heads.to_string()),
+                ("hidden", smaller.hidden.to_string()),
+            ],
+            units,
+        }))
     }
 
     fn gguf(
@@ -311,7 +338,7 @@ impl Task for Gpt {
     }
 }
 
-const WITH_FOLDER: &str = "give --data FOLDER with the text as input.txt, and the weights beside it";
+const WITH_FOLDER: &str = "give --data FOLDER with the text as input.txt";
 
 /// The text among the data: its one file, or one of this name.
 fn text_file(data: &Data) -> Result<DataFile, TaskError> {
@@ -320,43 +347,6 @@ fn text_file(data: &Data) -> Result<DataFile, TaskError> {
     }
     let absent = || format!("{} has no {TEXT}, the text to learn", data.path().display());
     Ok(data.file(TEXT)?.ok_or_else(absent)?)
-}
-
-/// The parameters of a model of this shape, in its order, from a file of weights.
-fn first_parameters(shape: &Shape, file: (&str, &[u8])) -> Result<Vec<f32>, TaskError> {
-    let mut list = Parameters::default();
-    Transformer::new(shape, 0.0, &Device::flex()).visit(&mut list);
-    init::fit(file, |tensors| {
-        let wanted = list.found.iter().map(|(name, shape)| (&**name, &**shape));
-        let values = first_values(wanted, tensors)?;
-        let floats = values.iter().filter_map(|value| match value.numbers() {
-            Numbers::Floats(values) => Some(&**values),
-            _ => None,
-        });
-        Ok::<_, GraphError>(floats.collect::<Vec<_>>().concat())
-    })
-}
-
-/// The names and shapes of a model's parameters. It draws no values.
-#[derive(Default)]
-struct Parameters {
-    path: Vec<String>,
-    found: Vec<(String, Vec<usize>)>,
-}
-
-impl ModuleVisitor for Parameters {
-    fn enter_module(&mut self, name: &str, _container_type: &str) {
-        self.path.push(name.to_owned());
-    }
-
-    fn exit_module(&mut self, _name: &str, _container_type: &str) {
-        self.path.pop();
-    }
-
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let shape = param.lazy_shape().to_vec();
-        self.found.push((self.path.join("."), shape));
-    }
 }
 
 /// The steps: embeddings, each block, and norm with output layer and loss. The output layer shares the embedding's

@@ -5,6 +5,7 @@
 //! same batches. At the end the validation rows say how much each counts, and the test rows judge the whole.
 
 pub mod model;
+mod pruning;
 
 use annulus_table::{Features, Judged, Network, Options, Plan, Predictor, Schema, Table, Target, card};
 use burn::tensor::activation::log_softmax;
@@ -16,15 +17,23 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::num::{NonZeroU32, NonZeroU64};
 
+use super::init;
 use crate::task::{
-    Data, Dataset, Finished, Layer, Predict, Right, Scores, Task, TaskError, Tensors, TestPart, Tested,
-    logarithms,
+    Data, Dataset, Finished, Layer, Predict, Pruning, Right, Scores, Task, TaskError, Tensors, TestPart,
+    Tested, logarithms,
 };
+use crate::trainer::with_parameters;
 use annulus_core::Digest;
 use model::Members;
 
 /// Rows to evaluate at once: enough to keep a processor busy.
 const EVALUATION_BATCH: usize = 1_000;
+
+/// The table's name in a folder.
+const TABLE: &str = "table.csv";
+
+/// Most hidden units, in percent of the usual ones.
+const MOST_HIDDEN: u32 = 1_000;
 
 /// Rows for one processor core at once; fewer would only wait for each other.
 const PIECE: usize = 64;
@@ -33,6 +42,8 @@ const PIECE: usize = 64;
 pub struct TableTask {
     data: Rows,
     plans: Vec<Plan>,
+    /// The parameters to start from, in the model's order, if the settings name some.
+    start: Option<Vec<f32>>,
 }
 
 /// The training rows of a table.
@@ -104,19 +115,44 @@ impl Task for TableTask {
             "model=mlp|linear",
             "networks and a linear model, or the linear model alone",
         ),
+        (
+            "hidden=PERCENT",
+            "hidden units of the networks, of those that they usually have",
+        ),
+        init::HELP,
     ];
 
     fn new(options: Options, data: Option<&Data>) -> Result<Self, TaskError> {
         let data = data.ok_or("the task table needs a file: --data FILE.csv target=COLUMN")?;
-        let file = data.single()?;
+        if !(1..=MOST_HIDDEN).contains(&options.hidden) {
+            return Err(format!("hidden={} is not between 1 and {MOST_HIDDEN}", options.hidden).into());
+        }
+        let file = match data.is_folder() {
+            false => data.single()?,
+            true => {
+                let absent = || {
+                    format!(
+                        "{} has no {TABLE}, the table to learn from",
+                        data.path().display()
+                    )
+                };
+                data.file(TABLE)?.ok_or_else(absent)?
+            }
+        };
         let mut bytes = Vec::new();
         file.reader()?.read_to_end(&mut bytes)?;
         let table = Table::read(file.name(), &bytes, &options)?;
         let features = Features::of(&table.schema);
+        let plans = Plan::of(&options, &features);
+        let model = || Members::new(&plans, table.schema.target.outputs(), &Device::flex());
+        let with_folder = "give --data FOLDER with the table as table.csv";
+        let start = init::start(&options.init, (Some(data), with_folder), model)?;
+        let (start, weights_file) = start.unzip();
         Ok(Self {
-            plans: Plan::of(options.model, &features),
+            start,
+            plans,
             data: Rows {
-                digest: digest(&table, &options),
+                digest: digest(&table, &options, weights_file.as_deref()),
                 weights: options.weights(&table.schema.target),
                 features,
                 options,
@@ -152,7 +188,11 @@ impl Task for TableTask {
     }
 
     fn model(&self, device: &Device) -> Members {
-        Members::new(&self.plans, self.outputs(), device)
+        let model = Members::new(&self.plans, self.outputs(), device);
+        match &self.start {
+            Some(values) => with_parameters(model, values, device),
+            None => model,
+        }
     }
 
     fn loss(&self, model: &Members, batch: Batch, device: &Device) -> Tensor<1> {
@@ -277,6 +317,28 @@ impl Task for TableTask {
         Ok(Some(Box::new(Answers(predictor(metadata, tensors)?))))
     }
 
+    /// The hidden units of each network.
+    fn pruning(
+        config: &Options,
+        metadata: &BTreeMap<String, String>,
+        keep: f64,
+    ) -> Result<Option<Pruning<Options>>, TaskError> {
+        let smaller = Options {
+            hidden: ((f64::from(config.hidden) * keep).round() as u32).max(1),
+            init: String::new(),
+            ..config.clone()
+        };
+        let features = Features::of(&read::<Schema>(metadata, "schema")?);
+        let plans = [config, &smaller].map(|options| Plan::of(options, &features));
+        let units = pruning::units(&plans[0], &plans[1]);
+        // A linear model has none.
+        Ok((!units.is_empty()).then(|| Pruning {
+            metadata: vec![("options", json(&smaller))],
+            config: smaller,
+            units,
+        }))
+    }
+
     fn pieces(&self, samples: usize) -> usize {
         samples / PIECE
     }
@@ -352,13 +414,22 @@ impl Dataset for Rows {
 }
 
 /// A hash of all that a peer derives from the file.
-fn digest(table: &Table, options: &Options) -> Digest {
+fn digest(table: &Table, options: &Options, weights: Option<&[u8]>) -> Digest {
     let mut hasher = blake3::Hasher::new();
     hasher.update(json(&table.schema).as_bytes());
-    hasher.update(json(options).as_bytes());
+    // Settings of the model alone are no part of the data.
+    let of_data = Options {
+        hidden: Options::default().hidden,
+        init: String::new(),
+        ..options.clone()
+    };
+    hasher.update(json(&of_data).as_bytes());
     table.identity(|bytes| {
         hasher.update(bytes);
     });
+    if let Some(weights) = weights {
+        hasher.update(weights);
+    }
     Digest(*hasher.finalize().as_bytes())
 }
 
@@ -372,7 +443,7 @@ fn predictor(metadata: &BTreeMap<String, String>, tensors: &Tensors) -> Result<P
     let schema: Schema = read(metadata, "schema")?;
     let options: Options = read(metadata, "options")?;
     let weights: Vec<f64> = read(metadata, "weights")?;
-    let plans = Plan::of(options.model, &Features::of(&schema));
+    let plans = Plan::of(&options, &Features::of(&schema));
     let network = network(&plans, schema.target.outputs(), tensors)?;
     if weights.len() != plans.len() {
         return Err("the model file has weights for another number of members: export it again".into());
