@@ -311,8 +311,9 @@ fn a_pruned_model_is_half_as_large_and_learns_further() {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{}", told(&output));
     let pruned = number(&table, "R2", 1);
-    let after = text.split_once(" r2 ");
-    let after = after.and_then(|(_, rest)| rest.split_whitespace().next());
+    let tested = text.lines().find(|line| line.starts_with("test ("));
+    let after = tested.and_then(|line| line.split_once(" r2 "));
+    let after = after.and_then(|(_, rest)| rest.split([' ', ',']).next());
     let after: f64 = after.expect("R2 of the test").parse().expect("a number");
     println!("{pruned} pruned, {after} learnt further");
     assert!(after > pruned + 0.05);
