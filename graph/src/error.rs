@@ -12,8 +12,8 @@ pub enum GraphError {
         /// What is wrong.
         problem: String,
     },
-    /// The bytes of `weights.safetensors` cannot be used.
-    #[error("cannot use weights.safetensors: {problem}")]
+    /// The bytes of a safetensors file cannot be used.
+    #[error("cannot use the tensors of the safetensors file: {problem}")]
     Weights {
         /// What is wrong.
         problem: String,

@@ -30,6 +30,7 @@
 
 #![deny(unreachable_pub)]
 
+mod blocks;
 mod error;
 mod fuse;
 mod gradients;
@@ -48,6 +49,7 @@ mod value;
 mod weights;
 mod write;
 
+pub use blocks::{Blocks, Packing};
 pub use error::{GraphError, NodeName};
 pub use gradients::{NamedGradient, named_gradients};
 pub use graph::{Graph, Input, Output, Parameter, PassOptions, Role};

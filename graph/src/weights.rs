@@ -3,6 +3,7 @@
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 
+use crate::blocks::Packing;
 use crate::error::GraphError;
 use crate::host::{Element, HostTensor, Numbers};
 use crate::protobuf::words;
@@ -11,16 +12,25 @@ use burn::tensor::{bf16, f16};
 /// Parameters that one message names at most.
 const MOST_NAMED: usize = 20;
 
-/// The tensors of a safetensors file, sorted by name. Floats become `f32`, integers `i64`.
+/// The tensors of a safetensors file, sorted by name. Floats become `f32`, integers `i64`. Tensors that
+/// `annulus quantize` has packed into [blocks](crate::Blocks) are unpacked.
 ///
 /// # Errors
 ///
 /// If the bytes are no safetensors file, or a tensor has elements of another type.
 pub fn read_tensors(file: &[u8]) -> Result<Vec<(String, HostTensor)>, GraphError> {
-    let tensors = SafeTensors::deserialize(file).map_err(|error| GraphError::weights(error.to_string()))?;
+    let fault = |error: safetensors::SafeTensorError| GraphError::weights(error.to_string());
+    let (_, header) = SafeTensors::read_metadata(file).map_err(fault)?;
+    let tensors = SafeTensors::deserialize(file).map_err(fault)?;
     let mut read = Vec::with_capacity(tensors.len());
     for (name, view) in tensors.iter() {
-        let tensor = tensor(&view).map_err(|problem| GraphError::weights(format!("`{name}`: {problem}")))?;
+        let packing = header.metadata().as_ref();
+        let packing = packing.and_then(|metadata| metadata.get(&Packing::key(name)));
+        let tensor = match packing {
+            Some(packing) => unpacked(packing, &view),
+            None => tensor(&view),
+        };
+        let tensor = tensor.map_err(|problem| GraphError::weights(format!("`{name}`: {problem}")))?;
         read.push((name.to_owned(), tensor));
     }
     read.sort_by(|a, b| a.0.cmp(&b.0));
@@ -61,6 +71,18 @@ pub fn first_values<'a>(
         true => Ok(values),
         false => Err(GraphError::model(problems.join("; "))),
     }
+}
+
+fn unpacked(packing: &str, view: &TensorView) -> Result<HostTensor, String> {
+    let packing: Packing = packing.parse()?;
+    if view.dtype() != Dtype::U8 {
+        return Err(format!(
+            "blocks of type {:?}, which should be bytes",
+            view.dtype()
+        ));
+    }
+    let values = packing.unpack(view.data())?;
+    HostTensor::new(packing.shape, Numbers::Floats(values))
 }
 
 fn tensor(view: &TensorView) -> Result<HostTensor, String> {

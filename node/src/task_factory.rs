@@ -1,7 +1,9 @@
 //! A task without its type, for a program that knows several tasks by name.
 
 use crate::device::OpenDevice;
-use crate::task::{Data, Dataset, Finished, Predict, Task, TaskError, Tensors};
+#[cfg(not(target_family = "wasm"))]
+use crate::task::FileTensor;
+use crate::task::{Data, Dataset, Finished, Predict, Pruning, Task, TaskError, Tensors, Tested};
 #[cfg(not(target_family = "wasm"))]
 use crate::trainer::span::{InSteps, Inference, Space, Weights};
 use crate::trainer::span::{Look, ModelSteps, SpanTrainer, SpanWorker, draw};
@@ -55,11 +57,24 @@ pub struct TaskFactory {
     /// Writes a trained model into the ONNX file that it came as; none if it came as no such file.
     #[cfg(not(target_family = "wasm"))]
     pub onnx: WriteOnnx,
+    /// What to take out of a trained model, from its file's metadata, so that about this share of its units stays; none if its
+    /// settings have no smaller model.
+    pub pruning: MakePruning,
+    /// Makes a GGUF file of a model file's metadata and tensors, with halves or not; none if its models are none of llama.cpp's.
+    #[cfg(not(target_family = "wasm"))]
+    pub gguf: MakeGguf,
 }
 
 /// Writes these values into the ONNX file among the data.
 #[cfg(not(target_family = "wasm"))]
 pub type WriteOnnx = fn(&Data, &Tensors) -> Result<Option<Vec<u8>>, TaskError>;
+
+/// Finds what to take out of a model.
+pub type MakePruning = fn(&BTreeMap<String, String>, f64) -> Result<Option<Pruning<String>>, TaskError>;
+
+/// Makes a GGUF file.
+#[cfg(not(target_family = "wasm"))]
+pub type MakeGguf = fn(&BTreeMap<String, String>, &[FileTensor], bool) -> Result<Option<Vec<u8>>, TaskError>;
 
 /// Makes a file of a folder.
 pub type PackFolder = fn(&str, &Path, &mut dyn FnMut(u64, u64)) -> Result<Vec<u8>, TaskError>;
@@ -91,6 +106,7 @@ pub struct LoadedTask {
     /// What a reader of its exported model needs to know.
     pub metadata: Vec<(&'static str, String)>,
     finish: Box<Finish>,
+    test: Arc<Test>,
     bind: Box<dyn Fn(OpenDevice, TrainerOptions) -> WorkerFactory + Send + Sync>,
     model_steps: Box<dyn Fn(u64) -> Result<ModelSteps, WorkerError> + Send + Sync>,
     #[cfg(not(target_family = "wasm"))]
@@ -103,6 +119,15 @@ pub struct LoadedTask {
 
 /// Judges a trained model.
 type Finish = dyn Fn(&Tensors) -> Result<Option<Finished>, TaskError> + Send + Sync;
+
+/// A model file's metadata and tensors.
+pub type ModelParts<'a> = (&'a BTreeMap<String, String>, &'a Tensors);
+
+/// Has a model answer the test part.
+pub type Test = dyn Fn(ModelParts<'_>, &mut TakeTested<'_>) -> Result<(), TaskError> + Send + Sync;
+
+/// Hears a model's answers.
+pub type TakeTested<'a> = dyn FnMut(Tested) -> Result<(), TaskError> + 'a;
 
 /// Makes what evaluates a model and generates text with it, a few steps at a time.
 #[cfg(not(target_family = "wasm"))]
@@ -139,6 +164,12 @@ impl LoadedTask {
     /// If the tensors are not the model's.
     pub fn finish(&self, tensors: &Tensors) -> Result<Option<Finished>, TaskError> {
         (self.finish)(tensors)
+    }
+
+    /// Has a trained model answer the test part, and tells its answers piece by piece: nothing if there is no test part. It
+    /// fails if the tensors are not the model's, or with what it is told by the one who hears them.
+    pub fn tester(&self) -> Arc<Test> {
+        self.test.clone()
     }
 
     /// A factory of workers on a device.
@@ -216,13 +247,23 @@ impl TaskFactory {
             load: |config, data| load::<T>(config, data.cloned(), |config| T::new(config, data)),
             load_inner: |config, layout| load::<T>(config, None, |config| T::without_data(config, layout)),
             predictor: T::predictor,
+            pruning: pruning::<T>,
             #[cfg(not(target_family = "wasm"))]
             onnx: T::onnx,
+            #[cfg(not(target_family = "wasm"))]
+            gguf: T::gguf,
         }
     }
 }
 
 impl TaskFactory {
+    /// The name of the file that it packs this data into; none if it takes the data as it is, such as a folder that already has
+    /// the packed file.
+    pub fn packs(&self, data: &Path) -> Option<&'static str> {
+        let packed = self.packed.filter(|_| data.is_dir());
+        packed.filter(|name| !data.join(name).exists())
+    }
+
     /// Its settings by name; none if it has none.
     pub fn settings(&self) -> Map<String, Value> {
         match (self.defaults)() {
@@ -268,7 +309,9 @@ impl TaskFactory {
             load: |_, _| Err("not loaded here".into()),
             load_inner: |_, _| Err("not loaded here".into()),
             predictor: |_, _| Ok(None),
+            pruning: |_, _| Ok(None),
             onnx: |_, _| Ok(None),
+            gguf: |_, _, _| Ok(None),
         }
     }
 }
@@ -287,6 +330,19 @@ fn read<T: Task>(config: &str) -> Result<T::Config, String> {
 fn settings<T: Task>(config: &str) -> Result<T::Config, TaskError> {
     let config = read::<T>(config);
     config.map_err(|why| format!("a setting of the task {} is not possible: {why}", T::NAME).into())
+}
+
+fn pruning<T: Task>(
+    metadata: &BTreeMap<String, String>,
+    keep: f64,
+) -> Result<Option<Pruning<String>>, TaskError> {
+    let config = metadata.get("task_config").map_or("null", String::as_str);
+    let pruning = T::pruning(&settings::<T>(config)?, metadata, keep)?;
+    Ok(pruning.map(|pruning| Pruning {
+        config: json(&pruning.config).to_string(),
+        metadata: pruning.metadata,
+        units: pruning.units,
+    }))
 }
 
 /// Serde's message about a value that does not fit, in plain words.
@@ -316,8 +372,8 @@ fn load<T: Task>(
     let config = settings::<T>(config)?;
     let text = json(&config).to_string();
     let task = Arc::new(make(config)?);
-    let (in_steps, in_spans, in_drawing, in_finish) =
-        (task.clone(), task.clone(), task.clone(), task.clone());
+    let (in_steps, in_spans, in_drawing) = (task.clone(), task.clone(), task.clone());
+    let (in_finish, in_test) = (task.clone(), task.clone());
     #[cfg(not(target_family = "wasm"))]
     let (in_costs, in_inference) = (task.clone(), task.clone());
     Ok(LoadedTask {
@@ -326,6 +382,10 @@ fn load<T: Task>(
         batch: task.suited_batch(),
         rounds: task.suited_rounds(),
         finish: Box::new(move |tensors| in_finish.finish(tensors)),
+        test: Arc::new(move |(metadata, tensors), take| {
+            let mut pieces = in_test.test(metadata, tensors)?.into_iter().flatten();
+            pieces.try_for_each(|tested| take(tested?))
+        }),
         samples: NonZeroU64::new(task.dataset().len()).ok_or("the data set has no sample")?,
         data: task.dataset().digest(),
         files,

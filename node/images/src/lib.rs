@@ -32,7 +32,7 @@ pub use network::Network;
 pub use options::{BadFiles, Model, Options};
 #[cfg(feature = "decode")]
 pub use pack::pack;
-pub use plan::{Block, Plan};
+pub use plan::{Block, GROUP, Plan};
 pub use predict::{Predictor, TARGET};
 pub use records::{FILE, Facts, Fault, ImageError, Records};
 pub use resize::{Picture, square};

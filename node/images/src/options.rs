@@ -22,6 +22,8 @@ pub struct Options {
     pub bad_files: BadFiles,
     /// Whether rare classes weigh more in the loss.
     pub class_weights: ClassWeights,
+    /// The file of the data folder whose weights the run starts from; empty: random ones.
+    pub init: String,
 }
 
 impl Default for Options {
@@ -35,6 +37,7 @@ impl Default for Options {
             augment: Augment::Auto,
             bad_files: BadFiles::Fail,
             class_weights: ClassWeights::Off,
+            init: String::new(),
         }
     }
 }

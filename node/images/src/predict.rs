@@ -30,9 +30,14 @@ impl Predictor {
         softmax(&self.network.outputs(&input, self.facts.size))
     }
 
+    /// The probability of each class for some pictures.
+    pub fn answers(&self, records: &Records, pictures: &[usize]) -> Vec<Vec<f64>> {
+        threads::map(pictures, |at| self.answer(records.record(*at)))
+    }
+
     /// Judges the model on some pictures, at least one.
     pub fn judge(&self, records: &Records, pictures: &[usize]) -> Judged {
-        let answers = threads::map(pictures, |at| self.answer(records.record(*at)));
+        let answers = self.answers(records, pictures);
         let actual: Vec<f64> = pictures.iter().map(|at| records.label(*at) as f64).collect();
         Judged::of(&records.target(), &answers, &actual)
     }

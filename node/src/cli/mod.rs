@@ -36,7 +36,9 @@ pub mod plot;
 pub mod predict;
 mod process;
 pub mod progress;
+pub mod prune;
 mod qr;
+pub mod quantize;
 pub mod replay;
 pub mod resume;
 pub mod revoke;
@@ -46,6 +48,7 @@ pub mod search;
 pub mod serve;
 pub mod service;
 pub mod settings;
+mod smaller;
 mod tensorboard;
 pub mod terminal;
 pub mod ticket;
@@ -111,6 +114,8 @@ pub enum Command {
     Inspect(inspect::Args),
     Replay(replay::Args),
     Export(export::Args),
+    Quantize(quantize::Args),
+    Prune(prune::Args),
     Gradient(gradient::Args),
     Plan(plan::Args),
     Doctor(doctor::Args),
@@ -196,6 +201,8 @@ fn run(cli: Cli, tasks: &[TaskFactory]) -> Result<Exit, Error> {
         Command::Inspect(args) => inspect::run(&args)?,
         Command::Replay(args) => replay::run(&args, tasks)?,
         Command::Export(args) => export::run(&args, tasks)?,
+        Command::Quantize(args) => quantize::run(&args, tasks)?,
+        Command::Prune(args) => prune::run(&args, tasks)?,
         Command::Gradient(args) => gradient::run(&args)?,
         Command::Plan(args) => plan::run(&args, tasks)?,
         Command::Doctor(args) => doctor::run(args, tasks)?,

@@ -11,13 +11,13 @@ use crate::task_factory::TaskFactory;
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 
-/// Write text with a run's newest checkpoint.
+/// Write text with a run's newest checkpoint, or with the model of a file.
 ///
 /// The run's task must be one that writes, as `gpt` does. The same seed on the same device writes the same text.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// The run's folder.
+    /// The run's folder, or a file that `annulus export` or `annulus quantize` wrote.
     pub dir: PathBuf,
     /// If the model is split: another member's folder. Can be given more than once.
     #[arg(long, value_name = "DIR")]

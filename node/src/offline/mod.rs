@@ -1,9 +1,12 @@
-//! Works on a run that is on disk: audit, inspect, replay, export, evaluate, sample. Computes the gradient of a model from a file.
+//! Works on a run that is on disk: audit, inspect, replay, export, evaluate, sample. Makes a
+//! trained model smaller. Computes the gradient of a model from a file.
 
 pub mod replay;
 
 #[cfg(feature = "native")]
 pub mod audit;
+#[cfg(feature = "native")]
+pub(crate) mod compare;
 #[cfg(feature = "native")]
 pub mod evaluate;
 #[cfg(feature = "native")]
@@ -21,11 +24,17 @@ mod parts_on_disk;
 #[cfg(feature = "native")]
 pub mod predict;
 #[cfg(feature = "native")]
+pub(crate) mod prune;
+#[cfg(feature = "native")]
+pub(crate) mod quantize;
+#[cfg(feature = "native")]
 pub mod recompute;
 #[cfg(feature = "native")]
 pub mod report;
 #[cfg(feature = "native")]
 pub(crate) mod sample;
+#[cfg(feature = "native")]
+pub(crate) mod saved;
 #[cfg(feature = "native")]
 mod split_replay;
 

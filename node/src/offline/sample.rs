@@ -1,7 +1,9 @@
 //! Generates text with a checkpoint of a run's folder.
 
 use super::parts_on_disk::PartsOnDisk;
+use super::saved::Saved;
 use super::{note_round, warn};
+use crate::device::{self, DeviceRequest};
 use crate::participant::error::Error;
 use crate::participant::memory;
 use crate::participant::run_setup::{Means, RunSetup};
@@ -9,6 +11,7 @@ use crate::store::run_dir::RunDir;
 use crate::store::which::Which;
 use crate::task::Prompt;
 use crate::task_factory::TaskFactory;
+use crate::trainer::TrainerOptions;
 use burn::tensor::read_sync;
 use std::future::ready;
 use std::path::{Path, PathBuf};
@@ -25,6 +28,10 @@ pub fn write(
     emit: &mut dyn FnMut(&str),
     begin: &mut dyn FnMut(usize),
 ) -> Result<(), Error> {
+    if dir.is_file() {
+        let model = Saved::open((dir, which), given.data, factories)?;
+        return write_from(&model, given, prompt, factories, emit, begin);
+    }
     let run = RunDir::open(dir)?;
     let mut emit = |piece: &str| -> Pin<Box<dyn Future<Output = ()>>> {
         emit(piece);
@@ -55,4 +62,25 @@ pub fn write(
     trainer.worker.load(params)?;
     begin(1);
     Ok(read_sync(trainer.worker.generate(prompt, &mut emit))?)
+}
+
+/// Continues a prompt with the model of a file.
+fn write_from(
+    model: &Saved,
+    given: Means<'_>,
+    prompt: &Prompt,
+    factories: &[TaskFactory],
+    emit: &mut dyn FnMut(&str),
+    begin: &mut dyn FnMut(usize),
+) -> Result<(), Error> {
+    let mut emit = |piece: &str| -> Pin<Box<dyn Future<Output = ()>>> {
+        emit(piece);
+        Box::pin(ready(()))
+    };
+    let loaded = model.load_to_write(given.data, factories)?;
+    let device = device::open(given.device.parse::<DeviceRequest>()?)?;
+    let mut worker = loaded.worker_factory(device, TrainerOptions::default())()?;
+    worker.load(model.tensors().flat(worker.layout())?)?;
+    begin(1);
+    Ok(read_sync(worker.generate(prompt, &mut emit))?)
 }

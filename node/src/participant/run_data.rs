@@ -36,8 +36,8 @@ pub(crate) fn load_new(
 ) -> Result<LoadedTask, Error> {
     let factory = find(factories, &run.task)?;
     let config = factory.config(&run.task_config);
-    let data = match (data, factory.packed) {
-        (Some(folder), Some(name)) if folder.is_dir() => {
+    let data = match (data, data.and_then(|data| factory.packs(data))) {
+        (Some(folder), Some(name)) => {
             let packed = (factory.pack)(&config, folder, &mut |_, _| {})?;
             Some(Data::file_in_memory(name, packed))
         }

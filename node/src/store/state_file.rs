@@ -17,7 +17,7 @@ use annulus_net::open;
 use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -159,16 +159,17 @@ fn parts(header: &Metadata, manifest: &Manifest) -> Result<Parts, StateFileError
         .ok_or_else(|| StateFileError::Damaged("its parts of the optimizer's vectors cannot be read".into()))
 }
 
-/// The header of a file with only the parameters.
-pub fn params_header(
+/// The metadata of a file with only the parameters.
+pub fn params_metadata(
     manifest: &Manifest,
     label: &Label,
     of_task: &[(&'static str, String)],
-) -> Result<Vec<u8>, StateFileError> {
+) -> Vec<(&'static str, String)> {
     let own = [
         ("task", manifest.task.clone()),
         ("task_config", manifest.task_config.clone()),
         ("run", manifest.run_id().to_hex()),
+        ("data", manifest.data.to_hex()),
         ("round", label.head.round.to_string()),
         ("digest", label.digest.to_hex()),
     ];
@@ -176,7 +177,16 @@ pub fn params_header(
     let more = of_task
         .iter()
         .filter(|(key, _)| own.iter().all(|(own, _)| own != key));
-    let metadata: Vec<_> = own.iter().chain(more).cloned().collect();
+    own.iter().chain(more).cloned().collect()
+}
+
+/// The header of a file with only the parameters.
+pub fn params_header(
+    manifest: &Manifest,
+    label: &Label,
+    of_task: &[(&'static str, String)],
+) -> Result<Vec<u8>, StateFileError> {
+    let metadata = params_metadata(manifest, label, of_task);
     // It has all of them even if the model is split.
     let whole = &Manifest {
         split: None,
@@ -252,8 +262,16 @@ fn header(
     let metadata = metadata
         .iter()
         .map(|(key, value)| (key.to_string(), value.clone()));
-    let header = Metadata::new(Some(metadata.collect()), tensors(manifest, slots, kept).collect())
-        .map_err(|error| StateFileError::Shape(error.to_string()))?;
+    header_of(metadata.collect(), tensors(manifest, slots, kept).collect())
+}
+
+/// The bytes before a file's tensors, which must lie one behind the other.
+pub(crate) fn header_of(
+    metadata: HashMap<String, String>,
+    tensors: Vec<(String, TensorInfo)>,
+) -> Result<Vec<u8>, StateFileError> {
+    let header =
+        Metadata::new(Some(metadata), tensors).map_err(|error| StateFileError::Shape(error.to_string()))?;
     // Keys are sorted, so equal states make equal files.
     let json = serde_json::to_value(&header).expect("a header has only plain data");
     let mut json = json.to_string().into_bytes();

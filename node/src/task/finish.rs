@@ -4,6 +4,7 @@
 
 use super::error::TaskError;
 use annulus_core::Layout;
+use annulus_graph::Packing;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,6 +23,26 @@ impl Tensors {
         layout.tensors.iter().map(tensor).collect()
     }
 
+    /// The flat vector of a model with this layout.
+    ///
+    /// # Errors
+    ///
+    /// If a tensor is missing or has another size.
+    pub fn flat(&self, layout: &Layout) -> Result<Vec<f32>, TaskError> {
+        let mut values = Vec::with_capacity(layout.len);
+        for tensor in &layout.tensors {
+            let own = self.get(&tensor.name).filter(|own| own.len() == tensor.len());
+            let unfit = || {
+                let (name, shape) = (&tensor.name, &tensor.shape);
+                format!(
+                    "the model file has no {name} of shape {shape:?}, which its settings ask for: export it again"
+                )
+            };
+            values.extend_from_slice(own.ok_or_else(unfit)?);
+        }
+        Ok(values)
+    }
+
     /// A tensor's numbers, row by row.
     pub fn get(&self, name: &str) -> Option<&[f32]> {
         self.0.get(name).map(Vec::as_slice)
@@ -32,6 +53,19 @@ impl FromIterator<(String, Vec<f32>)> for Tensors {
     fn from_iter<I: IntoIterator<Item = (String, Vec<f32>)>>(tensors: I) -> Self {
         Self(tensors.into_iter().collect())
     }
+}
+
+/// A tensor of a model file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FileTensor {
+    /// Its name.
+    pub name: String,
+    /// Its shape.
+    pub shape: Vec<usize>,
+    /// Its numbers, row by row.
+    pub values: Vec<f32>,
+    /// The blocks in which the file has them, if it is quantized.
+    pub packed: Option<(Packing, Vec<u8>)>,
 }
 
 /// A trained model's judgement.

@@ -9,8 +9,10 @@ mod error;
 mod finish;
 mod follow;
 mod generate;
+mod pruning;
 mod scores;
 mod stages;
+mod tested;
 
 use std::collections::BTreeMap;
 use std::num::{NonZeroU32, NonZeroU64};
@@ -27,13 +29,16 @@ pub use annulus_shaders::needs::Layer;
 pub(crate) use dataset::batch_of;
 pub use dataset::{Dataset, Draw, InMemory};
 pub use error::TaskError;
-pub use finish::{Finished, Predict, Tensors};
+pub use finish::{FileTensor, Finished, Predict, Tensors};
 pub use follow::follow;
 pub use generate::{Emit, Generate, Generating, Prompt};
+pub use pruning::{Place, Pruning, Units, kept, without_units};
 #[cfg(feature = "native")]
 pub(crate) use scores::in_words;
 pub use scores::{Eval, Metrics, Scores};
 pub use stages::{Answering, Answers, HeldOut, Stages, WriteInSteps};
+pub use tested::{Right, TestPart, Tested};
+pub(crate) use tested::{floats, logarithms};
 
 /// A model, its training data, and its loss.
 ///
@@ -212,6 +217,21 @@ pub trait Task: Send + Sync + Sized + 'static {
         Ok(None)
     }
 
+    /// The answers of a trained model to the test part, computed on this machine's processor, so that it can be compared with
+    /// another model of the task. `metadata` and `tensors` are those of a model file. None if there is no test part.
+    ///
+    /// # Errors
+    ///
+    /// If the tensors are not the model's.
+    fn test<'a>(
+        &'a self,
+        metadata: &BTreeMap<String, String>,
+        tensors: &Tensors,
+    ) -> Result<Option<TestPart<'a>>, TaskError> {
+        let _ = (metadata, tensors);
+        Ok(None)
+    }
+
     /// The ONNX file that the model came as, with these tensors in place of its own; none if it came as no such file.
     ///
     /// # Errors
@@ -219,6 +239,36 @@ pub trait Task: Send + Sync + Sized + 'static {
     /// If the data lacks the file, or the tensors are not the model's.
     fn onnx(data: &Data, tensors: &Tensors) -> Result<Option<Vec<u8>>, TaskError> {
         let _ = (data, tensors);
+        Ok(None)
+    }
+
+    /// A trained model as a GGUF file, from its metadata and tensors; none if llama.cpp has no such architecture. `halves`:
+    /// matrices become halves, unless they are quantized.
+    ///
+    /// # Errors
+    ///
+    /// If the model file lacks something.
+    fn gguf(
+        metadata: &BTreeMap<String, String>,
+        tensors: &[FileTensor],
+        halves: bool,
+    ) -> Result<Option<Vec<u8>>, TaskError> {
+        let _ = (metadata, tensors, halves);
+        Ok(None)
+    }
+
+    /// What to take out of a trained model so that about a share `keep` of its units stays, from its settings and its file's
+    /// metadata; none if the settings have no smaller model.
+    ///
+    /// # Errors
+    ///
+    /// If the model file lacks something.
+    fn pruning(
+        config: &Self::Config,
+        metadata: &BTreeMap<String, String>,
+        keep: f64,
+    ) -> Result<Option<Pruning<Self::Config>>, TaskError> {
+        let _ = (config, metadata, keep);
         Ok(None)
     }
 

@@ -2,7 +2,9 @@
 //!
 //! It must not know models: they say which parameters they have.
 
-use annulus_graph::{HostTensor, read_tensors};
+use annulus_graph::{GraphError, HostTensor, Numbers, first_values, read_tensors};
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::tensor::Tensor;
 use std::io::Read as _;
 use std::path::{Component, Path};
 
@@ -36,6 +38,65 @@ pub(super) fn weights(name: &str, data: &Data) -> Result<Option<Vec<u8>>, TaskEr
     }
     let absent = || format!("{} has no {name}, which init= names", data.path().display());
     Ok(Some(bytes(data, name)?.ok_or_else(absent)?))
+}
+
+/// A model's parameters in its order, and the bytes of the file that they come from.
+type Start = (Vec<f32>, Vec<u8>);
+
+/// The weights that the setting names, in the order of a model's parameters, and the file's bytes; none if it names none.
+/// `folder`: how to give the data as a folder.
+pub(super) fn start<M: Module>(
+    name: &str,
+    (data, folder): (Option<&Data>, &str),
+    model: impl FnOnce() -> M,
+) -> Result<Option<Start>, TaskError> {
+    let Some(data) = data.filter(|data| data.is_folder()) else {
+        return match name.is_empty() {
+            true => Ok(None),
+            false => Err(format!("init={name} is in no folder: {folder}, and the weights beside it").into()),
+        };
+    };
+    let Some(file) = weights(name, data)? else {
+        return Ok(None);
+    };
+    Ok(Some((parameters(&model(), (name, &file))?, file)))
+}
+
+/// A model's parameters from a file of weights, in its order.
+fn parameters<M: Module>(model: &M, file: (&str, &[u8])) -> Result<Vec<f32>, TaskError> {
+    let mut list = Parameters::default();
+    model.visit(&mut list);
+    fit(file, |tensors| {
+        let wanted = list.found.iter().map(|(name, shape)| (&**name, &**shape));
+        let values = first_values(wanted, tensors)?;
+        let floats = values.iter().filter_map(|value| match value.numbers() {
+            Numbers::Floats(values) => Some(&**values),
+            _ => None,
+        });
+        Ok::<_, GraphError>(floats.collect::<Vec<_>>().concat())
+    })
+}
+
+/// The names and shapes of a model's parameters. It draws no values.
+#[derive(Default)]
+struct Parameters {
+    path: Vec<String>,
+    found: Vec<(String, Vec<usize>)>,
+}
+
+impl ModuleVisitor for Parameters {
+    fn enter_module(&mut self, name: &str, _container_type: &str) {
+        self.path.push(name.to_owned());
+    }
+
+    fn exit_module(&mut self, _name: &str, _container_type: &str) {
+        self.path.pop();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let shape = param.lazy_shape().to_vec();
+        self.found.push((self.path.join("."), shape));
+    }
 }
 
 /// Gives a model's parameters the tensors of such a file by `take`, which tells all that do not fit.

@@ -46,7 +46,7 @@ use annulus_shaders::split::{self, SplitLayout, SplitVector};
 pub use self::layout::layout_of;
 #[cfg(test)]
 pub(crate) use self::parameters::model_of;
-pub(crate) use self::parameters::with_parameters;
+pub(crate) use self::parameters::{with_parameters, with_tensors};
 pub use self::share::{Contributor, Share, local_steps};
 #[cfg(not(target_family = "wasm"))]
 pub use self::slowed::Slowed;

@@ -5,7 +5,8 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{Device, Tensor, TensorData};
 
-use crate::task::Task;
+use super::layout::layout_of;
+use crate::task::{Task, TaskError, Tensors};
 
 /// Burn's CPU backend has one random generator for the whole process. Initial parameters must not depend on other users
 /// of it, such as dropout in another worker, so nobody else may draw while they are made.
@@ -72,6 +73,16 @@ pub(crate) fn model_of<T: Task>(task: &T, params: &[f32], device: &Device) -> T:
 /// If there are fewer values.
 pub(crate) fn with_parameters<M: Module>(model: M, values: &[f32], device: &Device) -> M {
     model.map(&mut Load { rest: values, device })
+}
+
+/// The model with a model file's tensors as its parameters.
+///
+/// # Errors
+///
+/// If one is missing or has another size.
+pub(crate) fn with_tensors<M: Module>(model: M, tensors: &Tensors, device: &Device) -> Result<M, TaskError> {
+    let values = tensors.flat(&layout_of(&model, |_| None)?)?;
+    Ok(with_parameters(model, &values, device))
 }
 
 /// Replaces the parameters, in visiting order.

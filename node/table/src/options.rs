@@ -39,6 +39,10 @@ pub struct Options {
     pub dropout: f32,
     /// Adds this times the sum of the one model's squared weights to its loss.
     pub l2: f32,
+    /// Hidden units of the networks, in percent of the usual ones.
+    pub width: u32,
+    /// The file of the data folder whose weights the run starts from; empty: random ones.
+    pub init: String,
 }
 
 impl Default for Options {
@@ -63,6 +67,8 @@ impl Default for Options {
             rate: 1.0,
             dropout: 0.0,
             l2: 0.0,
+            width: 100,
+            init: String::new(),
         }
     }
 }

@@ -71,6 +71,10 @@ const MOST_PARAMETERS: usize = 1_000_000;
 /// Most trials; a guess.
 const MOST_TRIALS: u32 = 128;
 
+/// The usual width of hidden layers in percent, and the largest; a guess.
+const USUAL: u32 = 100;
+const MOST_WIDTH: u32 = 1_000;
+
 /// Most hidden layers, and most units in one; a guess.
 const MOST_LAYERS: usize = 8;
 const MOST_UNITS: usize = 4_096;
@@ -82,6 +86,23 @@ impl Plan {
     ///
     /// If the options contradict each other, or a search is too large.
     pub fn of(options: &Options, features: &Features, outputs: usize) -> Result<Vec<Self>, TableError> {
+        let width = options.width;
+        let most = if options.trials.is_some() {
+            USUAL
+        } else {
+            MOST_WIDTH
+        };
+        if !(1..=most).contains(&width) {
+            return bad("width", &width.to_string(), &format!("give 1 to {most} percent"));
+        }
+        let mut plans = Self::usual(options, features, outputs)?;
+        let units = plans.iter_mut().flat_map(|plan| &mut plan.hidden);
+        units.for_each(|units| *units = (*units * width as usize).div_ceil(100));
+        Ok(plans)
+    }
+
+    /// The networks at their usual width.
+    fn usual(options: &Options, features: &Features, outputs: usize) -> Result<Vec<Self>, TableError> {
         match (options.trials, options.model) {
             (Some(trials), _) => Self::trials(trials, options, features, outputs),
             (None, Model::Mlp) if options.hidden.is_empty() => {

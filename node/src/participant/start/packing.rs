@@ -21,7 +21,11 @@ pub(super) fn pack(
         return Ok(());
     };
     let factory = find(factories, &run.task)?;
-    let (Some(data), Some(name)) = (local.data.as_ref().filter(|data| data.is_dir()), factory.packed) else {
+    let Some((data, name)) = local
+        .data
+        .as_ref()
+        .and_then(|data| Some((data, factory.packs(data)?)))
+    else {
         return Ok(());
     };
     let mut told = None;

@@ -8,10 +8,17 @@ pub mod model;
 pub mod pictures;
 
 use annulus_shaders::nn::CrossEntropy;
+use burn::tensor::activation::log_softmax;
 use burn::tensor::{Device, Int, Tensor};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
-use crate::task::{Data, HeldOut, Layer, Scores, Stages, Task, TaskError};
+use super::init;
+use crate::task::{
+    Data, HeldOut, Layer, Place, Pruning, Right, Scores, Stages, Task, TaskError, Tensors, TestPart, Tested,
+    Units, floats, kept,
+};
+use crate::trainer::{with_parameters, with_tensors};
 use model::Classifier;
 use pictures::{CLASSES, Labelled, Pictures};
 
@@ -35,6 +42,8 @@ pub struct DigitsConfig {
     pub train: usize,
     /// Digits drawn and held out; unused with data from a folder.
     pub test: usize,
+    /// The file of the data folder whose weights the run starts from; empty: random ones.
+    pub init: String,
 }
 
 impl Default for DigitsConfig {
@@ -44,6 +53,7 @@ impl Default for DigitsConfig {
             hidden: 128,
             train: 20_000,
             test: 2_000,
+            init: String::new(),
         }
     }
 }
@@ -53,6 +63,8 @@ impl Default for DigitsConfig {
 pub struct Digits {
     config: DigitsConfig,
     pictures: Pictures,
+    /// The parameters to start from, in the model's order, if the settings name some.
+    start: Option<Vec<f32>>,
 }
 
 impl Task for Digits {
@@ -71,6 +83,7 @@ impl Task for Digits {
         ("hidden=N", "hidden units of the mlp and the cnn"),
         ("train=N", "digits drawn to train on, without --data"),
         ("test=N", "digits drawn and held out, without --data"),
+        init::HELP,
     ];
 
     fn new(config: DigitsConfig, data: Option<&Data>) -> Result<Self, TaskError> {
@@ -82,11 +95,21 @@ impl Task for Digits {
         if !(1..=65_536).contains(&config.hidden) {
             return Err(format!("hidden={} is not between 1 and 65536", config.hidden).into());
         }
-        let pictures = match data {
+        let mut pictures = match data {
             Some(folder) => Pictures::read_from(folder)?,
             None => Pictures::drawn(config.train, config.test),
         };
-        Ok(Self { config, pictures })
+        let model = || Classifier::new(config.model, config.hidden, &Device::flex());
+        let start = init::start(&config.init, (data, "give --data FOLDER with the images"), model)?;
+        let start = start.map(|(values, file)| {
+            pictures.cover(&file);
+            values
+        });
+        Ok(Self {
+            config,
+            pictures,
+            start,
+        })
     }
 
     fn dataset(&self) -> &Pictures {
@@ -99,7 +122,11 @@ impl Task for Digits {
     }
 
     fn model(&self, device: &Device) -> Classifier {
-        Classifier::new(self.config.model, self.config.hidden, device)
+        let model = Classifier::new(self.config.model, self.config.hidden, device);
+        match &self.start {
+            Some(values) => with_parameters(model, values, device),
+            None => model,
+        }
     }
 
     fn loss(&self, model: &Classifier, batch: Labelled, device: &Device) -> Tensor<1> {
@@ -119,6 +146,31 @@ impl Task for Digits {
         ]
     }
 
+    fn pruning(
+        config: &DigitsConfig,
+        _metadata: &BTreeMap<String, String>,
+        keep: f64,
+    ) -> Result<Option<Pruning<DigitsConfig>>, TaskError> {
+        if config.model == ModelKind::Linear {
+            return Ok(None);
+        }
+        let (count, kept) = (config.hidden, kept(config.hidden, keep, 1));
+        let places = [("hidden.weight", 1), ("hidden.bias", 0), ("output.weight", 0)];
+        Ok(Some(Pruning {
+            config: DigitsConfig {
+                hidden: kept,
+                init: String::new(),
+                ..config.clone()
+            },
+            metadata: vec![("hidden", kept.to_string())],
+            units: vec![Units {
+                count,
+                kept,
+                places: places.map(|(tensor, axis)| Place::of(tensor, axis)).into(),
+            }],
+        }))
+    }
+
     fn stages(&self) -> Option<&dyn Stages<Classifier, Labelled>> {
         Some(self)
     }
@@ -134,6 +186,25 @@ impl Task for Digits {
         }
         let count = self.pictures.held_out() as f32;
         Some(Scores::from(loss / count).with("accuracy", right / count))
+    }
+
+    fn test<'a>(
+        &'a self,
+        _metadata: &BTreeMap<String, String>,
+        tensors: &Tensors,
+    ) -> Result<Option<TestPart<'a>>, TaskError> {
+        let device = Device::flex();
+        let model = with_tensors(self.model(&device), tensors, &device)?;
+        let tested = move |part: HeldOut<Labelled>| {
+            let right = part.batch.labels.iter().map(|label| *label as usize).collect();
+            let (images, _) = part.batch.into_tensors(&device);
+            Ok(Tested {
+                answers: floats(log_softmax(model.forward(images), 1))?,
+                right: Right::Classes(right),
+            })
+        };
+        let parts = (0..).map_while(|number| self.held_out(number));
+        Ok(Some(Box::new(parts.map(tested))))
     }
 }
 

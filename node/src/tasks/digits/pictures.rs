@@ -77,6 +77,13 @@ impl Pictures {
         Self { split, digest }
     }
 
+    /// Makes the digest cover these bytes too, as another part of the run's data.
+    pub fn cover(&mut self, bytes: &[u8]) {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&self.digest.0).update(bytes);
+        self.digest = Digest(*hasher.finalize().as_bytes());
+    }
+
     /// How many images are held out.
     pub fn held_out(&self) -> usize {
         self.split.test.len()

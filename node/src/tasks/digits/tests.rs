@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::*;
 use crate::device::OpenDevice;
 use crate::task::{Dataset, Eval};
-use crate::tasks::testing::by_adam;
+use crate::tasks::testing::{assert_pruned, by_adam};
 use crate::trainer::{Trainer, TrainerOptions, Worker};
 
 /// The folder of real data for tests, if this machine has it.
@@ -93,6 +93,28 @@ fn the_digest_tells_data_sets_apart() {
         ..small
     };
     assert_ne!(digest(shifted), first);
+}
+
+#[test]
+fn half_of_the_hidden_units_can_be_taken_out() {
+    let config = |model| DigitsConfig {
+        model,
+        train: 100,
+        test: 10,
+        ..DigitsConfig::default()
+    };
+    for model in [ModelKind::Mlp, ModelKind::Cnn] {
+        let pruning = Digits::pruning(&config(model), &BTreeMap::new(), 0.5)
+            .unwrap()
+            .unwrap();
+        let (task, smaller) = (digits(config(model), None), digits(pruning.config, None));
+        assert_eq!(smaller.config.hidden, 64);
+        assert_pruned(&task, &pruning.units, &smaller);
+    }
+    assert_eq!(
+        Digits::pruning(&config(ModelKind::Linear), &BTreeMap::new(), 0.5).unwrap(),
+        None
+    );
 }
 
 #[test]

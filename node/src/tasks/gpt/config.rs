@@ -15,6 +15,10 @@ pub struct GptConfig {
     pub layers: usize,
     /// Attention heads of each block.
     pub heads: usize,
+    /// Numbers of each head; 0: the width divided by the heads.
+    pub head_size: usize,
+    /// Hidden units of each block's perceptron; 0: four times the width.
+    pub hidden: usize,
     /// Length of a token's vector; a multiple of the heads.
     pub width: usize,
     /// Tokens seen at once.
@@ -43,6 +47,8 @@ impl Default for GptConfig {
             preset: Preset::Nano,
             layers: 0,
             heads: 0,
+            head_size: 0,
+            hidden: 0,
             width: 0,
             context: 0,
             bias: None,
@@ -66,10 +72,13 @@ impl GptConfig {
     pub fn shape(&self, tokens: usize) -> Result<Shape, String> {
         let preset = self.preset.shape();
         let or = |value, preset| if value == 0 { preset } else { value };
+        let (heads, width) = (or(self.heads, preset.heads), or(self.width, preset.width));
         let shape = Shape {
             layers: or(self.layers, preset.layers),
-            heads: or(self.heads, preset.heads),
-            width: or(self.width, preset.width),
+            heads,
+            head_size: or(self.head_size, width / heads),
+            hidden: or(self.hidden, width.saturating_mul(4)),
+            width,
             context: or(self.context, preset.context),
             bias: self.bias.unwrap_or(preset.bias),
             vocabulary: or(self.vocabulary_size, preset.vocabulary.max(tokens)),
@@ -79,6 +88,7 @@ impl GptConfig {
             ("layers", shape.layers, 1, 256),
             ("heads", shape.heads, 1, 256),
             ("width", shape.width, 1, 16_384),
+            ("hidden", shape.hidden, 1, 65_536),
             ("context", shape.context, 1, 65_536),
             ("vocabulary_size", shape.vocabulary, tokens, 1 << 20),
             ("eval_windows", self.eval_windows, 1, usize::MAX),
@@ -88,7 +98,11 @@ impl GptConfig {
                 return Err(format!("{name}={value} is not between {least} and {most}"));
             }
         }
-        if !shape.width.is_multiple_of(4 * shape.heads) {
+        if self.head_size > 0 && (self.head_size > 1_024 || !self.head_size.is_multiple_of(4)) {
+            let size = self.head_size;
+            return Err(format!("head_size={size} is no multiple of 4 up to 1024"));
+        }
+        if self.head_size == 0 && !shape.width.is_multiple_of(4 * shape.heads) {
             let Shape { width, heads, .. } = shape;
             return Err(format!(
                 "width={width} is not a multiple of 4 times heads={heads}"

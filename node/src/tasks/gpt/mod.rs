@@ -6,6 +6,7 @@
 
 pub mod config;
 pub mod generate;
+mod gguf;
 pub mod model;
 #[cfg(test)]
 mod pinned;
@@ -13,16 +14,16 @@ pub mod presets;
 pub mod text;
 pub mod windows;
 
-use annulus_graph::{GraphError, Numbers, first_values};
-use burn::module::{Module, ModuleVisitor, Param};
+use burn::tensor::activation::log_softmax;
 use burn::tensor::{Device, Tensor, TensorData};
+use std::collections::BTreeMap;
 
 use super::init;
 use crate::task::{
-    Answers, Data, DataFile, Emit, Generate, Generating, HeldOut, Layer, Layout, Prompt, Scores, Stages,
-    Task, TaskError, WriteInSteps,
+    Answers, Data, DataFile, Emit, FileTensor, Generate, Generating, HeldOut, Layer, Layout, Prompt, Pruning,
+    Right, Scores, Stages, Task, TaskError, Tensors, TestPart, Tested, WriteInSteps, floats,
 };
-use crate::trainer::with_parameters;
+use crate::trainer::{with_parameters, with_tensors};
 use generate::{Choice, Whole, Writer};
 use model::Transformer;
 use presets::Shape;
@@ -33,6 +34,13 @@ pub use config::GptConfig;
 
 /// Tokens to evaluate at once: enough to keep a processor busy. More would only cost memory.
 const EVALUATION_TOKENS: usize = 2048;
+
+/// Tokens of held-out text by which two models are compared, about. The error of an accuracy is then 0.3 points, and of the
+/// difference of two like models much less. The 124 million parameters of `gpt2` take 10 minutes on two cores, a guess.
+const TESTED_TOKENS: usize = 1 << 15;
+
+/// Logits that are in memory at once in such a comparison.
+const TESTED_LOGITS: usize = 1 << 22;
 
 /// Tokens per processor core at once: with fewer the matrices are too small to be fast, with more some cores are idle.
 const PIECE_TOKENS: usize = 192;
@@ -78,6 +86,11 @@ impl Task for Gpt {
             "size of the model: 0.1, 0.8, 2.7, 10.8, 25.6 or 124 million parameters",
         ),
         ("layers=N", "transformer blocks; 0: as the preset has"),
+        (
+            "head_size=N",
+            "numbers of each attention head, a multiple of 4; 0: width divided by heads",
+        ),
+        ("hidden=N", "hidden units of each block; 0: 4 times the width"),
         ("heads=N", "attention heads of each block; 0: as the preset has"),
         (
             "width=N",
@@ -120,17 +133,12 @@ impl Task for Gpt {
         };
         let shape = config.shape(text.vocabulary().size())?;
         let mut windows = Windows::new(text, shape.context)?;
-        let start = match data {
-            Some(data) => init::weights(&config.init, data)?,
-            None if config.init.is_empty() => None,
-            None => return Err(format!("init={} is in no folder; {WITH_FOLDER}", config.init).into()),
-        };
-        let start = start
-            .map(|file| {
-                windows.cover(&file);
-                first_parameters(&shape, (&config.init, &file))
-            })
-            .transpose()?;
+        let model = || Transformer::new(&shape, 0.0, &Device::flex());
+        let start = init::start(&config.init, (data, WITH_FOLDER), model)?;
+        let start = start.map(|(values, file)| {
+            windows.cover(&file);
+            values
+        });
         Ok(Self {
             config,
             shape,
@@ -170,8 +178,11 @@ impl Task for Gpt {
     }
 
     fn layers(&self) -> Vec<Layer> {
-        let Shape { width, heads, .. } = self.shape;
-        let head_dim = width / heads;
+        let Shape {
+            width,
+            head_size: head_dim,
+            ..
+        } = self.shape;
         let classes = self.shape.vocabulary;
         vec![
             Layer::Embedding { width },
@@ -210,6 +221,40 @@ impl Task for Gpt {
         Some((loss / predicted as f32).into())
     }
 
+    fn test<'a>(
+        &'a self,
+        _metadata: &BTreeMap<String, String>,
+        tensors: &Tensors,
+    ) -> Result<Option<TestPart<'a>>, TaskError> {
+        let device = Device::flex();
+        let model = with_tensors(self.model(&device), tensors, &device)?;
+        let context = self.shape.context;
+        let most = (TESTED_TOKENS / context).clamp(1, self.config.eval_windows);
+        let (windows, rest) = self.windows.held_out(most as u64);
+        let at_once = (TESTED_LOGITS / self.shape.vocabulary / context).max(1);
+        let mut parts: Vec<_> = windows
+            .chunks(at_once)
+            .map(|part| (part.to_vec(), context))
+            .collect();
+        // A text may be shorter than one window.
+        parts.extend(rest.map(|(start, length)| (vec![start], length)));
+        let tested = move |(starts, length): (Vec<u64>, usize)| {
+            let Tokens {
+                inputs,
+                targets,
+                windows,
+            } = self.windows.read(&starts, length);
+            let tokens = TensorData::new(inputs, [windows, length]);
+            let features = model.features(Tensor::from_data(tokens, &device));
+            let features = features.reshape([windows * length, self.shape.width]);
+            Ok(Tested {
+                answers: floats(log_softmax(model.logits(features), 1))?,
+                right: Right::Classes(targets.iter().map(|token| *token as usize).collect()),
+            })
+        };
+        Ok(Some(Box::new(parts.into_iter().map(tested))))
+    }
+
     fn generator(&self) -> Option<&dyn Generate<Transformer>> {
         Some(self)
     }
@@ -223,10 +268,12 @@ impl Task for Gpt {
         let mut all = vec![
             (
                 "architecture",
-                "GPT-2: pre-norm blocks, GELU by tanh, the output layer is the token embedding".into(),
+                "GPT-2: pre-norm blocks, exact GELU, the output layer is the token embedding".into(),
             ),
             ("layers", shape.layers.to_string()),
             ("heads", shape.heads.to_string()),
+            ("head_size", shape.head_size.to_string()),
+            ("hidden", shape.hidden.to_string()),
             ("width", shape.width.to_string()),
             ("context", shape.context.to_string()),
             ("bias", shape.bias.to_string()),
@@ -247,6 +294,38 @@ impl Task for Gpt {
         all
     }
 
+    /// Heads with their queries, keys and values, and hidden units.
+    fn pruning(
+        config: &GptConfig,
+        _metadata: &BTreeMap<String, String>,
+        keep: f64,
+    ) -> Result<Option<Pruning<GptConfig>>, TaskError> {
+        let shape = config.shape(1)?;
+        let (smaller, units) = shape.pruned(keep);
+        Ok(Some(Pruning {
+            config: GptConfig {
+                heads: smaller.heads,
+                head_size: smaller.head_size,
+                hidden: smaller.hidden,
+                init: String::new(),
+                ..config.clone()
+            },
+            metadata: vec![
+                ("heads", smaller.heads.to_string()),
+                ("hidden", smaller.hidden.to_string()),
+            ],
+            units,
+        }))
+    }
+
+    fn gguf(
+        metadata: &BTreeMap<String, String>,
+        tensors: &[FileTensor],
+        halves: bool,
+    ) -> Result<Option<Vec<u8>>, TaskError> {
+        gguf::file(metadata, tensors, halves).map(Some)
+    }
+
     fn pieces(&self, samples: usize) -> usize {
         match self.config.dropout > 0.0 {
             true => 1,
@@ -259,7 +338,7 @@ impl Task for Gpt {
     }
 }
 
-const WITH_FOLDER: &str = "give --data FOLDER with the text as input.txt, and the weights beside it";
+const WITH_FOLDER: &str = "give --data FOLDER with the text as input.txt";
 
 /// The text among the data: its one file, or one of this name.
 fn text_file(data: &Data) -> Result<DataFile, TaskError> {
@@ -268,43 +347,6 @@ fn text_file(data: &Data) -> Result<DataFile, TaskError> {
     }
     let absent = || format!("{} has no {TEXT}, the text to learn", data.path().display());
     Ok(data.file(TEXT)?.ok_or_else(absent)?)
-}
-
-/// The parameters of a model of this shape, in its order, from a file of weights.
-fn first_parameters(shape: &Shape, file: (&str, &[u8])) -> Result<Vec<f32>, TaskError> {
-    let mut list = Parameters::default();
-    Transformer::new(shape, 0.0, &Device::flex()).visit(&mut list);
-    init::fit(file, |tensors| {
-        let wanted = list.found.iter().map(|(name, shape)| (&**name, &**shape));
-        let values = first_values(wanted, tensors)?;
-        let floats = values.iter().filter_map(|value| match value.numbers() {
-            Numbers::Floats(values) => Some(&**values),
-            _ => None,
-        });
-        Ok::<_, GraphError>(floats.collect::<Vec<_>>().concat())
-    })
-}
-
-/// The names and shapes of a model's parameters. It draws no values.
-#[derive(Default)]
-struct Parameters {
-    path: Vec<String>,
-    found: Vec<(String, Vec<usize>)>,
-}
-
-impl ModuleVisitor for Parameters {
-    fn enter_module(&mut self, name: &str, _container_type: &str) {
-        self.path.push(name.to_owned());
-    }
-
-    fn exit_module(&mut self, _name: &str, _container_type: &str) {
-        self.path.pop();
-    }
-
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let shape = param.lazy_shape().to_vec();
-        self.found.push((self.path.join("."), shape));
-    }
 }
 
 /// The steps: embeddings, each block, and norm with output layer and loss. The output layer shares the embedding's

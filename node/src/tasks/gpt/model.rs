@@ -132,18 +132,18 @@ impl Block {
 }
 
 fn attention(shape: &Shape, device: &Device) -> CausalSelfAttention {
-    let width = shape.width;
-    let mut attention = CausalSelfAttentionConfig::new(width, shape.heads)
+    let (width, inner) = (shape.width, shape.inner());
+    let mut attention = CausalSelfAttentionConfig::new(inner, shape.heads)
         .with_bias(false)
         .init(device);
-    attention.qkv = layer(width, 3 * width, shape.bias, DEVIATION, device);
-    attention.output = layer(width, width, shape.bias, residual(shape), device);
+    attention.qkv = layer(width, 3 * inner, shape.bias, DEVIATION, device);
+    attention.output = layer(inner, width, shape.bias, residual(shape), device);
     attention
 }
 
-/// One hidden layer, four times as wide.
+/// One hidden layer.
 fn mlp(shape: &Shape, device: &Device) -> Mlp {
-    let (width, hidden) = (shape.width, 4 * shape.width);
+    let (width, hidden) = (shape.width, shape.hidden);
     Mlp {
         up: layer(width, hidden, shape.bias, DEVIATION, device),
         down: layer(hidden, width, shape.bias, residual(shape), device),

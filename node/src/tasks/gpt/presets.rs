@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::task::{Place, Units, kept};
+
 /// A transformer's size, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -28,6 +30,10 @@ pub struct Shape {
     pub layers: usize,
     /// Attention heads of each.
     pub heads: usize,
+    /// Numbers of each head.
+    pub head_size: usize,
+    /// Hidden units of each perceptron.
+    pub hidden: usize,
     /// Length of a token's vector.
     pub width: usize,
     /// Tokens seen at once.
@@ -52,6 +58,8 @@ impl Preset {
         Shape {
             layers,
             heads,
+            head_size: width / heads,
+            hidden: 4 * width,
             width,
             context,
             bias: self == Self::Gpt2,
@@ -61,13 +69,57 @@ impl Preset {
 }
 
 impl Shape {
+    /// Numbers of all heads together.
+    pub fn inner(&self) -> usize {
+        self.heads * self.head_size
+    }
+
+    /// The shape with about this share of its heads and hidden units, and where those lie in the model's tensors.
+    pub fn pruned(&self, keep: f64) -> (Self, Vec<Units>) {
+        let (size, inner) = (self.head_size, self.inner());
+        // llama.cpp's blocks are of 32.
+        let grain = if self.hidden.is_multiple_of(32) { 32 } else { 1 };
+        let smaller = Self {
+            heads: kept(self.heads, keep, 1),
+            hidden: kept(self.hidden, keep, grain),
+            ..*self
+        };
+        let units = |block: usize| {
+            let at = |name: &str, axis| Place::of(format!("blocks.{block}.{name}"), axis);
+            let with_bias = |layer: &str| {
+                let bias = self.bias.then(|| at(&format!("{layer}.bias"), 0));
+                std::iter::once(at(&format!("{layer}.weight"), 1)).chain(bias)
+            };
+            let heads = with_bias("attention.qkv")
+                .flat_map(|place| [0, inner, 2 * inner].map(|start| place.clone().each(size).from(start)));
+            [
+                Units {
+                    count: self.heads,
+                    kept: smaller.heads,
+                    places: heads
+                        .chain([at("attention.output.weight", 0).each(size)])
+                        .collect(),
+                },
+                Units {
+                    count: self.hidden,
+                    kept: smaller.hidden,
+                    places: with_bias("mlp.up").chain([at("mlp.down.weight", 0)]).collect(),
+                },
+            ]
+        };
+        (smaller, (0..self.layers).flat_map(units).collect())
+    }
+
     /// Parameters of the model.
     pub fn parameters(&self) -> usize {
-        let Self { width, bias, .. } = *self;
+        let Self {
+            width, hidden, bias, ..
+        } = *self;
+        let inner = self.inner();
         let bias = |count| if bias { count } else { 0 };
         let norm = width + bias(width);
-        let attention = 4 * width * width + bias(4 * width);
-        let mlp = 8 * width * width + bias(5 * width);
+        let attention = 4 * width * inner + bias(3 * inner + width);
+        let mlp = 2 * width * hidden + bias(hidden + width);
         (self.vocabulary + self.context) * width + self.layers * (attention + mlp + 2 * norm) + norm
     }
 }

@@ -14,6 +14,7 @@ use super::presets::Preset;
 use super::*;
 use crate::device::{self, DeviceChoice, DeviceError, OpenDevice};
 use crate::task::Dataset;
+use crate::tasks::testing::assert_pruned;
 use crate::trainer::span::{ModelSteps, draw};
 use crate::trainer::{Trainer, TrainerOptions, Worker, model_of};
 
@@ -583,8 +584,27 @@ fn a_model_starts_from_given_weights() {
     assert!(told(read("other.safetensors", all)).contains("has no other.safetensors"));
     assert!(told(Gpt::new(config("x"), None)).contains("--data FOLDER"));
     let file = Data::file_in_memory("text", text());
-    assert!(told(Gpt::new(config("x"), Some(&file))).contains("give the folder"));
+    assert!(told(Gpt::new(config("x"), Some(&file))).contains("--data FOLDER"));
     assert!(told(Gpt::without_data(config("x"), &layout)).contains("cannot be split"));
     let empty = Data::folder_in_memory(Vec::new());
     assert!(told(Gpt::new(config(""), Some(&empty))).contains("has no input.txt"));
+}
+
+#[test]
+fn half_of_the_heads_and_hidden_units_can_be_taken_out() {
+    for bias in [false, true] {
+        let config = GptConfig {
+            preset: Preset::Pico,
+            heads: 4,
+            bias: Some(bias),
+            ..GptConfig::default()
+        };
+        let pruning = Gpt::pruning(&config, &BTreeMap::new(), 0.5).unwrap().unwrap();
+        let small = &pruning.config;
+        assert_eq!((small.heads, small.head_size, small.hidden), (2, 16, 128));
+        let task = |config: &GptConfig| Arc::new(Gpt::new(config.clone(), None).unwrap());
+        let (task, smaller) = (task(&config), task(small));
+        assert_eq!(trainer(&smaller).layout().len, smaller.shape.parameters());
+        assert_pruned(&task, &pruning.units, &smaller);
+    }
 }

@@ -11,12 +11,17 @@ use annulus_graph::{
     Steps, read_tensors, with_values,
 };
 use burn::module::{Module, ModuleVisitor, Param};
+use burn::tensor::activation::log_softmax;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use super::init;
-use crate::task::{Data, HeldOut, Layer, Scores, Stages, Task, TaskError, Tensors, follow};
+use crate::task::{
+    Data, HeldOut, Layer, Right, Scores, Stages, Task, TaskError, Tensors, TestPart, Tested, floats, follow,
+};
+use crate::trainer::with_tensors;
 use samples::{Batch, Samples};
 
 /// The files of an exported folder.
@@ -121,17 +126,26 @@ impl ModelFile {
 
     /// How many of a batch's samples have the right class as the likeliest; none if the model is no classifier.
     fn right(&self, output: &Output, batch: &Batch, device: &Device) -> Option<Tensor<1>> {
-        let classes = self.graph.classes()?;
         let logits = output.logits.clone()?.into_tensor::<2>()?;
-        let (_, classes) = batch.inputs.iter().find(|(name, _)| *name == classes.name)?;
-        let annulus_graph::Numbers::Integers(classes) = classes.numbers() else {
-            return None;
-        };
-        let classes: Vec<i32> = classes.iter().map(|class| *class as i32).collect();
+        let classes: Vec<i32> = self
+            .classes_of(batch)?
+            .iter()
+            .map(|class| *class as i32)
+            .collect();
         let count = classes.len();
         let classes = Tensor::<1, Int>::from_data(TensorData::new(classes, [count]), device);
         let answers = logits.argmax(1).squeeze_dim::<1>(1);
         Some(answers.equal(classes).float().sum())
+    }
+
+    /// The right classes of a batch's samples; none if the model is no classifier.
+    fn classes_of<'a>(&self, batch: &'a Batch) -> Option<&'a [i64]> {
+        let classes = self.graph.classes()?;
+        let (_, classes) = batch.inputs.iter().find(|(name, _)| *name == classes.name)?;
+        match classes.numbers() {
+            annulus_graph::Numbers::Integers(classes) => Some(classes),
+            _ => None,
+        }
     }
 }
 
@@ -252,6 +266,33 @@ impl Task for ModelFile {
             Some(right) => scores.with("accuracy", right / count as f32),
             None => scores,
         })
+    }
+
+    fn test<'a>(
+        &'a self,
+        _metadata: &BTreeMap<String, String>,
+        tensors: &Tensors,
+    ) -> Result<Option<TestPart<'a>>, TaskError> {
+        if self.graph.classes().is_none() {
+            return Ok(None);
+        }
+        let device = Device::flex();
+        let model = with_tensors(self.model(&device), tensors, &device)?;
+        let tested = move |part: HeldOut<Batch>| {
+            let inputs = &part.batch.inputs;
+            let output = self.graph.run(&model, inputs, &device, PassOptions::default())?;
+            let logits = output.logits.and_then(|logits| logits.into_tensor::<2>());
+            let classes = self.classes_of(&part.batch);
+            let (Some(logits), Some(classes)) = (logits, classes) else {
+                return Err("the model gives no logits of classes".into());
+            };
+            Ok(Tested {
+                answers: floats(log_softmax(logits, 1))?,
+                right: Right::Classes(classes.iter().map(|class| *class as usize).collect()),
+            })
+        };
+        let parts = (0..).map_while(|number| self.held_out(number));
+        Ok(Some(Box::new(parts.map(tested))))
     }
 
     fn metadata(&self) -> Vec<(&'static str, String)> {

@@ -5,8 +5,9 @@
 //! norm, since batch norm would make a sample's gradient depend on the others of its batch.
 
 pub mod model;
+mod pruning;
 
-use annulus_images::{Augment, FILE, Facts, Network, Options, Plan, Predictor, Records};
+use annulus_images::{Augment, FILE, Facts, GROUP, Network, Options, Plan, Predictor, Records};
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Device, Tensor, TensorData};
 use serde_json::Value;
@@ -15,14 +16,22 @@ use std::io::Read;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::path::Path;
 
-use crate::task::{Data, Dataset, Draw, Finished, Layer, Predict, Scores, Task, TaskError, Tensors};
+use super::init;
+use crate::task::{
+    Data, Dataset, Draw, Finished, Layer, Predict, Pruning, Right, Scores, Task, TaskError, Tensors,
+    TestPart, Tested, kept, logarithms,
+};
 use crate::tasks::table::{json, read};
+use crate::trainer::with_parameters;
 use annulus_core::Digest;
 use annulus_table::{ClassWeights, Target};
 use model::ConvNet;
 
 /// Pictures to evaluate at once.
 const EVALUATION_BATCH: usize = 128;
+
+/// How to give the data as a folder.
+const WITH_FOLDER: &str = "give --data FOLDER with the pictures.safetensors of a run's folder";
 
 /// Pictures for one processor core at once; fewer would only wait for each other.
 const PIECE: usize = 8;
@@ -32,6 +41,8 @@ pub struct Images {
     data: Pictures,
     plan: Plan,
     options: Options,
+    /// The parameters to start from, in the model's order, if the settings name some.
+    start: Option<Vec<f32>>,
 }
 
 /// The training pictures.
@@ -99,6 +110,7 @@ impl Task for Images {
             "class_weights=off|balanced",
             "let all classes weigh the same in the loss, however rare",
         ),
+        init::HELP,
     ];
 
     #[cfg(not(target_family = "wasm"))]
@@ -114,15 +126,16 @@ impl Task for Images {
     fn new(options: Options, data: Option<&Data>) -> Result<Self, TaskError> {
         let data =
             data.ok_or("the task images needs pictures: --data FOLDER, with a folder for each class")?;
-        if data.is_folder() {
-            let path = data.path().display();
-            return Err(format!(
-                "{path} is a folder, which only the peer that founds a run packs: leave --data out, or name the {FILE} of its \
-                 run's folder"
-            )
-            .into());
-        }
-        let file = data.single()?;
+        let file = match data.is_folder() {
+            false => data.single()?,
+            true => data.file(FILE)?.ok_or_else(|| {
+                let path = data.path().display();
+                format!(
+                    "{path} is a folder, which only the peer that founds a run packs: leave --data out, or name the {FILE} \
+                     of its run's folder"
+                )
+            })?,
+        };
         let mut bytes = Vec::with_capacity(usize::try_from(file.size()?)?);
         file.reader()?.read_to_end(&mut bytes)?;
         let records = Records::read(&file.path().display().to_string(), bytes)?;
@@ -132,7 +145,11 @@ impl Task for Images {
         }
         let plan = Plan::of(&options, &records.facts)?;
         let target = records.target();
+        let model = || ConvNet::new(&plan, &Device::flex());
+        let start = init::start(&options.init, (Some(data), WITH_FOLDER), model)?;
+        let (start, weights_file) = start.unzip();
         Ok(Self {
+            start,
             plan,
             data: Pictures {
                 augment: options.augment,
@@ -140,7 +157,10 @@ impl Task for Images {
                     ClassWeights::Off => vec![1.0; target.outputs()],
                     ClassWeights::Balanced => target.balanced(),
                 },
-                digest: Digest(records.digest()),
+                digest: match weights_file {
+                    None => Digest(records.digest()),
+                    Some(file) => Digest::of(&[&records.digest()[..], &file].concat()),
+                },
                 records,
             },
             options,
@@ -172,7 +192,11 @@ impl Task for Images {
     }
 
     fn model(&self, device: &Device) -> ConvNet {
-        ConvNet::new(&self.plan, device)
+        let model = ConvNet::new(&self.plan, device);
+        match &self.start {
+            Some(values) => with_parameters(model, values, device),
+            None => model,
+        }
     }
 
     fn loss(&self, model: &ConvNet, batch: Batch, device: &Device) -> Tensor<1> {
@@ -229,6 +253,24 @@ impl Task for Images {
         }))
     }
 
+    fn test<'a>(
+        &'a self,
+        _metadata: &BTreeMap<String, String>,
+        tensors: &Tensors,
+    ) -> Result<Option<TestPart<'a>>, TaskError> {
+        let records = &self.data.records;
+        let predictor = predictor(records.facts.clone(), &self.plan, tensors)?;
+        let tested = move |pictures: &'a [usize]| {
+            let answers = predictor.answers(records, pictures);
+            Ok(Tested {
+                answers: answers.iter().flat_map(|answer| logarithms(answer)).collect(),
+                right: Right::Classes(pictures.iter().map(|at| records.label(*at)).collect()),
+            })
+        };
+        let parts = records.split.test.chunks(EVALUATION_BATCH);
+        Ok(Some(Box::new(parts.map(tested))))
+    }
+
     fn predictor(
         metadata: &BTreeMap<String, String>,
         tensors: &Tensors,
@@ -237,6 +279,25 @@ impl Task for Images {
         let options: Options = read(metadata, "options")?;
         let plan = Plan::of(&options, &facts)?;
         Ok(Some(Box::new(Answers(predictor(facts, &plan, tensors)?))))
+    }
+
+    fn pruning(
+        options: &Options,
+        metadata: &BTreeMap<String, String>,
+        keep: f64,
+    ) -> Result<Option<Pruning<Options>>, TaskError> {
+        let plan = Plan::of(options, &read(metadata, "pictures")?)?;
+        let smaller = Options {
+            width: kept(plan.width, keep, GROUP),
+            init: String::new(),
+            ..options.clone()
+        };
+        // The narrowest has one group.
+        Ok((smaller.width < plan.width).then(|| Pruning {
+            units: pruning::groups(&plan, smaller.width),
+            metadata: vec![("options", json(&smaller))],
+            config: smaller,
+        }))
     }
 
     fn pieces(&self, samples: usize) -> usize {

@@ -4,7 +4,7 @@ use super::*;
 use crate::device::OpenDevice;
 use crate::task::batch_of;
 use crate::task_factory::TaskFactory;
-use crate::tasks::testing::by_adam;
+use crate::tasks::testing::{assert_pruned, by_adam, weights_file};
 use crate::trainer::{Trainer, TrainerOptions, Worker};
 use annulus_images::Model;
 use annulus_table::{Judged, Part};
@@ -172,4 +172,45 @@ fn data_that_does_not_suit_gets_advice() {
     assert!(told(options, Some(&data)).contains("does not fit packed pictures of 16 x 16"));
     let data = Data::file_in_memory("x.safetensors", "hello");
     assert!(told(Options::default(), Some(&data)).contains("x.safetensors is no file of packed pictures"));
+}
+
+#[test]
+fn half_of_the_channels_can_be_taken_out() {
+    for (model, blocks) in [(Model::Cnn, 1), (Model::Resnet, 2)] {
+        let options = Options {
+            model,
+            blocks,
+            ..Options::default()
+        };
+        let task = task(options.clone(), 3);
+        let metadata = task
+            .metadata()
+            .into_iter()
+            .map(|(key, value)| (key.to_owned(), value))
+            .collect();
+        let pruning = Images::pruning(&options, &metadata, 0.5).unwrap().unwrap();
+        assert_eq!(pruning.config.width, 8);
+        let smaller = self::task(pruning.config, 3);
+        assert_pruned(&task, &pruning.units, &smaller);
+        let narrow = Images::pruning(&smaller.options, &metadata, 0.5).unwrap();
+        assert_eq!(narrow, None);
+
+        // A run that starts from the smaller model.
+        let layout = worker(&smaller).layout().clone();
+        let params = vec![0.25; layout.len];
+        let files = [
+            (FILE, bars(400, 3)),
+            ("start.safetensors", weights_file(&layout, &params)),
+        ];
+        let files = files
+            .map(|(name, bytes)| (name.to_owned(), bytes.into()))
+            .to_vec();
+        let config = Options {
+            init: "start.safetensors".into(),
+            ..smaller.options.clone()
+        };
+        let further = Images::new(config, Some(&Data::folder_in_memory(files))).unwrap();
+        assert_ne!(further.dataset().digest(), smaller.dataset().digest());
+        assert_eq!(worker(&Arc::new(further)).init(), params);
+    }
 }

@@ -5,6 +5,7 @@
 //! same batches. At the end the validation rows say how much each counts, and the test rows judge the whole.
 
 pub mod model;
+mod pruning;
 
 use annulus_table::{
     Begin, Features, Judged, Leaderboard, Network, Options, Plan, Predictor, Schema, Table, Target, card,
@@ -18,13 +19,21 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::num::{NonZeroU32, NonZeroU64};
 
-use crate::task::{Data, Dataset, Draw, Finished, Layer, Predict, Scores, Task, TaskError, Tensors};
+use super::init;
+use crate::task::{
+    Data, Dataset, Draw, Finished, Layer, Predict, Pruning, Right, Scores, Task, TaskError, Tensors,
+    TestPart, Tested, logarithms,
+};
+use crate::trainer::with_parameters;
 use annulus_core::Digest;
 use annulus_core::random::SplitMix;
 use model::Members;
 
 /// Rows to evaluate at once: enough to keep a processor busy.
 const EVALUATION_BATCH: usize = 1_000;
+
+/// The table's name in a folder.
+const TABLE: &str = "table.csv";
 
 /// Rows for one processor core at once; fewer would only wait for each other.
 const PIECE: usize = 64;
@@ -33,6 +42,8 @@ const PIECE: usize = 64;
 pub struct TableTask {
     data: Rows,
     plans: Vec<Plan>,
+    /// The parameters to start from, in the model's order, if the settings name some.
+    start: Option<Vec<f32>>,
 }
 
 /// The training rows of a table.
@@ -137,23 +148,45 @@ impl Task for TableTask {
             "share of the one network's hidden units that each row leaves out",
         ),
         ("l2=X", "adds X times the one model's squared weights to its loss"),
+        (
+            "width=PERCENT",
+            "hidden units of the networks, of those that they usually have",
+        ),
+        init::HELP,
     ];
 
     fn new(options: Options, data: Option<&Data>) -> Result<Self, TaskError> {
         let data = data.ok_or("the task table needs a file: --data FILE.csv target=COLUMN")?;
-        let file = data.single()?;
+        let file = match data.is_folder() {
+            false => data.single()?,
+            true => {
+                let absent = || {
+                    format!(
+                        "{} has no {TABLE}, the table to learn from",
+                        data.path().display()
+                    )
+                };
+                data.file(TABLE)?.ok_or_else(absent)?
+            }
+        };
         let mut bytes = Vec::new();
         file.reader()?.read_to_end(&mut bytes)?;
         let table = Table::read(file.name(), &bytes, &options)?;
         let features = Features::of(&table.schema);
-        let plans = Plan::of(&options, &features, table.schema.target.outputs())?;
+        let outputs = table.schema.target.outputs();
+        let plans = Plan::of(&options, &features, outputs)?;
+        let model = || Members::new(&plans, outputs, &Device::flex());
+        let with_folder = "give --data FOLDER with the table as table.csv";
+        let start = init::start(&options.init, (Some(data), with_folder), model)?;
+        let (start, weights_file) = start.unzip();
         let with_dropout = plans.iter().filter(|plan| plan.dropout > 0.0);
         Ok(Self {
+            start,
             data: Rows {
                 dropped: with_dropout
                     .map(|plan| (plan.hidden.iter().sum(), plan.dropout))
                     .collect(),
-                digest: digest(&table, &options),
+                digest: digest(&table, &options, weights_file.as_deref()),
                 weights: options.weights(&table.schema.target),
                 features,
                 options,
@@ -190,7 +223,11 @@ impl Task for TableTask {
     }
 
     fn model(&self, device: &Device) -> Members {
-        Members::new(&self.plans, self.outputs(), device)
+        let model = Members::new(&self.plans, self.outputs(), device);
+        match &self.start {
+            Some(values) => with_parameters(model, values, device),
+            None => model,
+        }
     }
 
     fn loss(&self, model: &Members, batch: Batch, device: &Device) -> Tensor<1> {
@@ -301,20 +338,60 @@ impl Task for TableTask {
         Ok(Some(finished))
     }
 
+    fn test<'a>(
+        &'a self,
+        metadata: &BTreeMap<String, String>,
+        tensors: &Tensors,
+    ) -> Result<Option<TestPart<'a>>, TaskError> {
+        let (table, predictor) = (&self.data.table, predictor(metadata, tensors)?);
+        let target = self.target();
+        let tested = move |rows: &'a [usize]| {
+            let answers = rows.iter().map(|row| predictor.answer(table.cells(*row)));
+            let right = rows.iter().map(|row| table.target(*row));
+            Ok(match target {
+                Target::Number { .. } => Tested {
+                    answers: answers.map(|answer| answer[0] as f32).collect(),
+                    right: Right::Numbers(right.map(|number| number as f32).collect()),
+                },
+                Target::Class { .. } => Tested {
+                    answers: answers
+                        .flat_map(|answer| logarithms(&answer).collect::<Vec<_>>())
+                        .collect(),
+                    right: Right::Classes(right.map(|class| class as usize).collect()),
+                },
+            })
+        };
+        let parts = table.rows.test.chunks(EVALUATION_BATCH);
+        Ok(Some(Box::new(parts.map(tested))))
+    }
+
     fn predictor(
         metadata: &BTreeMap<String, String>,
         tensors: &Tensors,
     ) -> Result<Option<Box<dyn Predict>>, TaskError> {
+        Ok(Some(Box::new(Answers(predictor(metadata, tensors)?))))
+    }
+
+    /// The hidden units of each network.
+    fn pruning(
+        config: &Options,
+        metadata: &BTreeMap<String, String>,
+        keep: f64,
+    ) -> Result<Option<Pruning<Options>>, TaskError> {
+        let smaller = Options {
+            width: ((f64::from(config.width) * keep).round() as u32).max(1),
+            init: String::new(),
+            ..config.clone()
+        };
         let schema: Schema = read(metadata, "schema")?;
-        let options: Options = read(metadata, "options")?;
-        let weights: Vec<f64> = read(metadata, "weights")?;
-        let outputs = schema.target.outputs();
-        let plans = Plan::of(&options, &Features::of(&schema), outputs)?;
-        let network = network(&plans, outputs, tensors)?;
-        if weights.len() != plans.len() {
-            return Err("the model file has weights for another number of members: export it again".into());
-        }
-        Ok(Some(Box::new(Answers(Predictor::new(schema, network, weights)))))
+        let plans = |options| Plan::of(options, &Features::of(&schema), schema.target.outputs());
+        let units = pruning::units(&plans(config)?, &plans(&smaller)?);
+        // A linear model has none.
+        Ok((!units.is_empty()).then(|| Pruning {
+            metadata: vec![("options", json(&smaller))],
+            config: smaller,
+            units,
+        }))
     }
 
     fn pieces(&self, samples: usize) -> usize {
@@ -413,19 +490,42 @@ impl Dataset for Rows {
 }
 
 /// A hash of all that a peer derives from the file.
-fn digest(table: &Table, options: &Options) -> Digest {
+fn digest(table: &Table, options: &Options, weights: Option<&[u8]>) -> Digest {
     let mut hasher = blake3::Hasher::new();
     hasher.update(json(&table.schema).as_bytes());
-    hasher.update(json(options).as_bytes());
+    // Settings of the model alone are no part of the data.
+    let of_data = Options {
+        width: Options::default().width,
+        init: String::new(),
+        ..options.clone()
+    };
+    hasher.update(json(&of_data).as_bytes());
     table.identity(|bytes| {
         hasher.update(bytes);
     });
+    if let Some(weights) = weights {
+        hasher.update(weights);
+    }
     Digest(*hasher.finalize().as_bytes())
 }
 
 fn network(plans: &[Plan], outputs: usize, tensors: &Tensors) -> Result<Network, TaskError> {
     let network = Network::of(plans, outputs, |name| tensors.get(name));
     network.ok_or_else(|| "the tensors are not those of the table's model".into())
+}
+
+/// What predicts rows as a model file says.
+fn predictor(metadata: &BTreeMap<String, String>, tensors: &Tensors) -> Result<Predictor, TaskError> {
+    let schema: Schema = read(metadata, "schema")?;
+    let options: Options = read(metadata, "options")?;
+    let weights: Vec<f64> = read(metadata, "weights")?;
+    let outputs = schema.target.outputs();
+    let plans = Plan::of(&options, &Features::of(&schema), outputs)?;
+    let network = network(&plans, outputs, tensors)?;
+    if weights.len() != plans.len() {
+        return Err("the model file has weights for another number of members: export it again".into());
+    }
+    Ok(Predictor::new(schema, network, weights))
 }
 
 /// A model file's predictor.

@@ -3,7 +3,7 @@
 use super::*;
 use crate::device::OpenDevice;
 use crate::task_factory::TaskFactory;
-use crate::tasks::testing::by_adam;
+use crate::tasks::testing::{assert_pruned, by_adam, weights_file};
 use crate::trainer::{Trainer, TrainerOptions, Worker};
 use std::sync::Arc;
 
@@ -329,5 +329,56 @@ fn a_search_ranks_its_trials_in_the_file_and_the_report() {
             .unwrap()
             .report
             .contains("trials")
+    );
+}
+
+#[test]
+fn half_of_the_hidden_units_can_be_taken_out_and_learnt_further() {
+    let task = task("same", "height", annulus_table::Model::Mlp);
+    let metadata = task
+        .metadata()
+        .into_iter()
+        .map(|(key, value)| (key.to_owned(), value))
+        .collect();
+    let pruning = TableTask::pruning(&task.data.options, &metadata, 0.5)
+        .unwrap()
+        .unwrap();
+    let data = Data::file_in_memory("t.csv", csv(1200));
+    let smaller = Arc::new(TableTask::new(pruning.config.clone(), Some(&data)).unwrap());
+    assert_eq!(smaller.plans[2].hidden, [64, 32]);
+    assert_pruned(&task, &pruning.units, &smaller);
+    let linear = Options {
+        model: annulus_table::Model::Linear,
+        ..task.data.options.clone()
+    };
+    assert_eq!(TableTask::pruning(&linear, &metadata, 0.5).unwrap(), None);
+
+    // A run that starts from the smaller model.
+    let trainer = Trainer::new(smaller.clone(), &OpenDevice::cpu(), TrainerOptions::default()).unwrap();
+    let params = vec![0.5; trainer.layout().len];
+    let weights = weights_file(trainer.layout(), &params);
+    let files = [
+        ("table.csv", csv(1200).into_bytes()),
+        ("start.safetensors", weights),
+    ];
+    let files = files
+        .map(|(name, bytes)| (name.to_owned(), bytes.into()))
+        .to_vec();
+    let folder = Data::folder_in_memory(files);
+    let config = Options {
+        init: "start.safetensors".into(),
+        ..pruning.config
+    };
+    let further = Arc::new(TableTask::new(config.clone(), Some(&folder)).unwrap());
+    assert_ne!(further.dataset().digest(), smaller.dataset().digest());
+    let trainer = Trainer::new(further, &OpenDevice::cpu(), TrainerOptions::default()).unwrap();
+    assert_eq!(trainer.init(), params);
+    let told = TableTask::new(config, Some(&data))
+        .map(drop)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        told.contains("with the table as table.csv, and the weights beside it"),
+        "{told}"
     );
 }

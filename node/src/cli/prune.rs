@@ -1,0 +1,96 @@
+//! `annulus prune`: a trained model with fewer units.
+
+use super::error::Error;
+use super::output;
+use super::smaller::{Settings, compared, kept, written};
+use crate::offline::prune::pruned;
+use crate::offline::saved::Saved;
+use crate::participant::run_data::find;
+use crate::store::which::Which;
+use crate::task_factory::TaskFactory;
+use serde_json::Value;
+use std::path::PathBuf;
+
+/// Take the least important hidden units, channels or attention heads out of a trained model.
+///
+/// File, memory and computing time all shrink: each unit goes with its rows and columns. The units with the largest weights in and
+/// out stay. The model loses more than by `quantize`, so train the result a little further: the last line says how. The metadata of
+/// the file has the settings of the smaller model.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// The model: a file that `annulus export` wrote, or a run's folder.
+    pub model: PathBuf,
+    /// keep=X: the share of the units that stays (default: 0.5). max_drop=POINTS: the most that the accuracy may fall, in points
+    /// of a percent; of numbers R2, in hundredths. By default any, as training brings back most of it.
+    #[arg(value_name = "KEY=VALUE")]
+    pub settings: Vec<String>,
+    /// The file to write (default: beside the model, as model-pruned.safetensors). An existing file is replaced.
+    #[arg(long, short, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// The data that the model was trained on, if it is not found here.
+    #[arg(long, value_name = "PATH")]
+    pub data: Option<PathBuf>,
+    /// The checkpoint of a run's folder: newest, best (of a run with keep_best=on), or the round after which it was saved.
+    #[arg(long, value_name = "ROUND", default_value = "newest")]
+    pub round: Which,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  annulus prune digits.safetensors keep=0.5
+  annulus prune runs/gpt keep=0.7 -o smaller.safetensors
+";
+
+/// Writes the file and tells what it costs.
+pub fn run(args: &Args, tasks: &[TaskFactory]) -> Result<(), Error> {
+    let settings = Settings::read(&args.settings, &["keep", "max_drop"])?;
+    let keep = settings.get("keep")?.unwrap_or(0.5);
+    if !(keep > 0.0 && keep < 1.0) {
+        return Err(Error::usage(format!(
+            "keep={keep} is not possible: it must be above 0 and below 1"
+        )));
+    }
+    let data = args.data.as_deref();
+    let model = Saved::open((&args.model, args.round), data, tasks).map_err(Error::of)?;
+    let task = find(tasks, &model.task).map_err(Error::of)?;
+    let pruning = (task.pruning)(&model.metadata, keep)?.ok_or_else(|| {
+        Error::failed(format!(
+            "the settings of the task {} have no smaller model: nothing can be taken out of this one",
+            task.name
+        ))
+    })?;
+    let smaller = pruned(&model, &pruning)?;
+    let most = settings.get("max_drop")?.unwrap_or(f64::INFINITY);
+    let (compared, bytes) = compared(&model, &smaller, data, tasks)?;
+    let file = args.out.clone().unwrap_or_else(|| model.beside("pruned"));
+    if most.is_finite() {
+        kept(compared.as_ref(), Some(most), (&file, "keep more, or "))?;
+    }
+    written(&file, &bytes)?;
+    let changes = changes(&model, &smaller).join(" ");
+    let name = file.file_name().unwrap_or_default().display();
+    if task.settings().contains_key("init") {
+        output::print(&format!(
+            "next: put {name} into the data's folder, then annulus train --task {} --data FOLDER {changes} init={name}\n",
+            task.name
+        ));
+    }
+    Ok(())
+}
+
+/// The settings of the smaller model that differ, as `key=value`.
+fn changes(before: &Saved, after: &Saved) -> Vec<String> {
+    let read = |model: &Saved| -> Value {
+        let config = model.metadata.get("task_config");
+        config
+            .and_then(|text| serde_json::from_str(text).ok())
+            .unwrap_or_default()
+    };
+    let (before, after) = (read(before), read(after));
+    let fields = after.as_object().into_iter().flatten();
+    fields
+        .filter(|(key, value)| before.get(key) != Some(value))
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect()
+}
