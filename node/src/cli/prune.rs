@@ -8,7 +8,8 @@ use crate::offline::saved::Saved;
 use crate::participant::run_data::find;
 use crate::store::which::Which;
 use crate::task_factory::TaskFactory;
-use serde_json::Value;
+use annulus_table::changed_settings;
+use serde_json::{Map, Value};
 use std::path::PathBuf;
 
 /// Take the least important hidden units, channels or attention heads out of a trained model.
@@ -68,29 +69,19 @@ pub fn run(args: &Args, tasks: &[TaskFactory]) -> Result<(), Error> {
         kept(compared.as_ref(), Some(most), (&file, "keep more, or "))?;
     }
     written(&file, &bytes)?;
-    let changes = changes(&model, &smaller).join(" ");
-    let name = file.file_name().unwrap_or_default().display();
-    if task.settings().contains_key("init") {
+    let usual = task.settings();
+    if usual.contains_key("init") {
+        let config = smaller.metadata.get("task_config");
+        let config: Map<String, Value> = config
+            .and_then(|text| serde_json::from_str(text).ok())
+            .unwrap_or_default();
+        let settings = changed_settings(&config, &usual).join(" ");
+        let name = file.file_name().unwrap_or_default().display();
         output::print(&format!(
-            "next: put {name} into the data's folder, then annulus train --task {} --data FOLDER {changes} init={name}\n",
+            "next: put {name} beside the data in one folder, then annulus train --task {} --data FOLDER {settings} \
+             init={name}\n",
             task.name
         ));
     }
     Ok(())
-}
-
-/// The settings of the smaller model that differ, as `key=value`.
-fn changes(before: &Saved, after: &Saved) -> Vec<String> {
-    let read = |model: &Saved| -> Value {
-        let config = model.metadata.get("task_config");
-        config
-            .and_then(|text| serde_json::from_str(text).ok())
-            .unwrap_or_default()
-    };
-    let (before, after) = (read(before), read(after));
-    let fields = after.as_object().into_iter().flatten();
-    fields
-        .filter(|(key, value)| before.get(key) != Some(value))
-        .map(|(key, value)| format!("{key}={value}"))
-        .collect()
 }

@@ -49,6 +49,6 @@ pub use options::{BadRows, ClassWeights, Kind, Model, Options};
 pub use plan::Plan;
 pub use predict::{Begin, Judged, Predictor, class_json, judge, write_class};
 pub use schema::{Categories, Column, ColumnKind, Ignored, Numbers, Schema, Target};
-pub use search::{Leaderboard, Trial};
+pub use search::{Leaderboard, Trial, changed_settings};
 pub use split::{Part, Split};
 pub use table::Table;

@@ -4,7 +4,7 @@ use crate::number::{grouped, short};
 use crate::options::Options;
 use crate::schema::Target;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::fmt::Write;
 
 /// One of the networks of a search, and how well it did.
@@ -80,30 +80,39 @@ impl Leaderboard<'_> {
 
     /// Trains the best alone.
     fn command(&self) -> String {
-        let mut words = vec!["--data".to_owned(), self.name.to_owned()];
-        let plain = fields(&Options::default());
-        for (key, value) in fields(self.options) {
-            match value {
-                _ if key == "trials" || plain.get(&key) == Some(&value) => {}
-                Value::Object(entries) => {
-                    words.extend(
-                        entries
-                            .iter()
-                            .map(|(entry, value)| format!("{key}.{entry}={}", bare(value))),
-                    );
-                }
-                value => words.push(format!("{key}={}", bare(&value))),
-            }
-        }
+        let alone = Options {
+            trials: None,
+            ..self.options.clone()
+        };
+        let mut words = vec!["--data".to_owned(), quoted(self.name)];
+        words.extend(changed_settings(&fields(&alone), &fields(&Options::default())));
         words.extend(
             self.trials
                 .first()
                 .into_iter()
                 .flat_map(|best| best.settings.clone()),
         );
-        let words: Vec<String> = words.iter().map(|word| quoted(word)).collect();
         format!("annulus train {}", words.join(" "))
     }
+}
+
+/// The settings that differ from the usual ones, as words for a shell: `KEY=VALUE`, or `KEY.ENTRY=VALUE` of maps.
+pub fn changed_settings(settings: &Map<String, Value>, usual: &Map<String, Value>) -> Vec<String> {
+    let mut words = Vec::new();
+    for (key, value) in settings {
+        match value {
+            _ if usual.get(key) == Some(value) => {}
+            Value::Object(entries) => {
+                words.extend(
+                    entries
+                        .iter()
+                        .map(|(entry, value)| format!("{key}.{entry}={}", bare(value))),
+                );
+            }
+            value => words.push(format!("{key}={}", bare(value))),
+        }
+    }
+    words.iter().map(|word| quoted(word)).collect()
 }
 
 fn share(trial: &Trial) -> String {
@@ -113,11 +122,11 @@ fn share(trial: &Trial) -> String {
     }
 }
 
-fn fields(options: &Options) -> serde_json::Map<String, Value> {
+fn fields(options: &Options) -> Map<String, Value> {
     match serde_json::to_value(options) {
         Ok(Value::Object(fields)) => fields,
         // Options are plain data with text keys.
-        _ => serde_json::Map::new(),
+        _ => Map::new(),
     }
 }
 

@@ -14,6 +14,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::num::{NonZeroU32, NonZeroU64};
+#[cfg(not(target_family = "wasm"))]
 use std::path::Path;
 
 use super::init;
@@ -375,6 +376,7 @@ fn predictor(facts: Facts, plan: &Plan, tensors: &Tensors) -> Result<Predictor, 
 }
 
 /// A model file's predictor.
+#[cfg_attr(target_family = "wasm", expect(dead_code, reason = "tabs read no pictures"))]
 struct Answers(Predictor);
 
 #[cfg(not(target_family = "wasm"))]
