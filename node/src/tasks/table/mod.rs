@@ -6,6 +6,7 @@
 
 pub mod model;
 mod pruning;
+mod rows;
 
 use annulus_table::{
     Begin, Features, Judged, Leaderboard, Network, Options, Plan, Predictor, Schema, Table, Target, card,
@@ -21,13 +22,13 @@ use std::num::{NonZeroU32, NonZeroU64};
 
 use super::init;
 use crate::task::{
-    Data, Dataset, Draw, Finished, Layer, Predict, Pruning, Right, Scores, Task, TaskError, Tensors,
-    TestPart, Tested, logarithms,
+    Data, Finished, Layer, Predict, Pruning, Right, Scores, Task, TaskError, Tensors, TestPart, Tested,
+    logarithms,
 };
 use crate::trainer::with_parameters;
 use annulus_core::Digest;
-use annulus_core::random::SplitMix;
 use model::Members;
+use rows::digest;
 
 /// Rows to evaluate at once: enough to keep a processor busy.
 const EVALUATION_BATCH: usize = 1_000;
@@ -417,96 +418,6 @@ impl TableTask {
         let kept = (!batch.kept.is_empty()).then(|| of(batch.kept));
         (of(batch.inputs), of(batch.targets), kept)
     }
-}
-
-impl Rows {
-    /// Inputs and targets of these rows of the table.
-    fn of(&self, rows: &[usize]) -> Batch {
-        let target = &self.table.schema.target;
-        let mut batch = Batch {
-            inputs: Vec::with_capacity(rows.len() * self.features.width()),
-            targets: Vec::with_capacity(rows.len() * target.outputs()),
-            kept: Vec::new(),
-            rows: rows.len(),
-        };
-        for row in rows {
-            self.features.write(self.table.cells(*row), &mut batch.inputs);
-            let value = self.table.target(*row);
-            match target {
-                Target::Number { mean, deviation, .. } => {
-                    let scaled = (value - f64::from(*mean)) / f64::from(*deviation);
-                    batch.targets.push(scaled as f32);
-                }
-                Target::Class { classes, .. } => batch.targets.extend((0..classes.len()).map(|class| {
-                    let is = class as f64 == value;
-                    if is {
-                        self.weights.get(class).copied().unwrap_or(1.0)
-                    } else {
-                        0.0
-                    }
-                })),
-            }
-        }
-        batch
-    }
-}
-
-impl Dataset for Rows {
-    type Batch = Batch;
-
-    fn len(&self) -> u64 {
-        self.table.rows.train.len() as u64
-    }
-
-    /// Covers all parts, since moving a border between them changes the training rows.
-    fn digest(&self) -> Digest {
-        self.digest
-    }
-
-    fn batch(&self, samples: &[u64]) -> Batch {
-        let rows: Vec<usize> = samples
-            .iter()
-            .map(|sample| self.table.rows.train[*sample as usize])
-            .collect();
-        self.of(&rows)
-    }
-
-    /// Draws which hidden units each row leaves out.
-    fn drawn(&self, draws: &[Draw]) -> Batch {
-        let samples: Vec<u64> = draws.iter().map(|draw| draw.sample).collect();
-        let mut batch = self.batch(&samples);
-        for draw in draws {
-            let mut random = SplitMix(draw.seed);
-            for (units, dropout) in &self.dropped {
-                let factor = 1.0 / (1.0 - dropout);
-                let drawn = (0..*units).map(|_| random.unit() >= f64::from(*dropout));
-                batch
-                    .kept
-                    .extend(drawn.map(|keep| if keep { factor } else { 0.0 }));
-            }
-        }
-        batch
-    }
-}
-
-/// A hash of all that a peer derives from the file.
-fn digest(table: &Table, options: &Options, weights: Option<&[u8]>) -> Digest {
-    let mut hasher = blake3::Hasher::new();
-    hasher.update(json(&table.schema).as_bytes());
-    // Settings of the model alone are no part of the data.
-    let of_data = Options {
-        width: Options::default().width,
-        init: String::new(),
-        ..options.clone()
-    };
-    hasher.update(json(&of_data).as_bytes());
-    table.identity(|bytes| {
-        hasher.update(bytes);
-    });
-    if let Some(weights) = weights {
-        hasher.update(weights);
-    }
-    Digest(*hasher.finalize().as_bytes())
 }
 
 fn network(plans: &[Plan], outputs: usize, tensors: &Tensors) -> Result<Network, TaskError> {

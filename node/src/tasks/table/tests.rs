@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::device::OpenDevice;
+use crate::task::Dataset;
 use crate::task_factory::TaskFactory;
 use crate::tasks::testing::{assert_pruned, by_adam, weights_file};
 use crate::trainer::{Trainer, TrainerOptions, Worker};
