@@ -10,22 +10,19 @@ fn bytes(path: &str) -> u64 {
     std::fs::metadata(path).expect("the file was written").len()
 }
 
+/// Trains a model alone. Returns what that prints.
+fn train(task: &str, out: &str, settings: &[&str]) -> String {
+    let args = ["train", "--task", task, "--device", "cpu", "--out", out];
+    let alone = ["--listen", "127.0.0.1:0", "--no-announce"];
+    let output = run(&[&args[..], &alone, settings].concat());
+    assert!(output.status.success(), "{}", told(&output));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
 /// Trains a model alone, and exports it.
 fn trained(folder: &Folder, task: &str, settings: &[&str]) -> String {
     let (out, file) = (folder.join(task), folder.join(&format!("{task}.safetensors")));
-    let args = [
-        "train",
-        "--task",
-        task,
-        "--device",
-        "cpu",
-        "--out",
-        &out,
-        "--listen",
-        "127.0.0.1:0",
-    ];
-    let output = run(&[&args, &["--no-announce"][..], settings].concat());
-    assert!(output.status.success(), "{}", told(&output));
+    train(task, &out, settings);
     let output = run(&["export", &out, &file]);
     assert!(output.status.success(), "{}", told(&output));
     file
@@ -294,23 +291,8 @@ fn a_pruned_model_is_half_as_large_and_learns_further() {
         "{lost}"
     );
 
-    let out = folder.join("further");
-    let args = [
-        "train",
-        "--task",
-        "table",
-        "--device",
-        "cpu",
-        "--data",
-        &data,
-        "--out",
-        &out,
-        "--listen",
-        "127.0.0.1:0",
-    ];
-    let output = run(&[&args[..], &["--no-announce", "rounds=200"], &next].concat());
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{}", told(&output));
+    let settings = [&["--data", &data, "rounds=200"][..], &next].concat();
+    let text = train("table", &folder.join("further"), &settings);
     let pruned = number(&table, "R2", 1);
     let tested = text.lines().find(|line| line.starts_with("test ("));
     let after = tested.and_then(|line| line.split_once(" r2 "));

@@ -370,6 +370,13 @@ impl Story {
         }
     }
 
+    /// The largest distance of a peer's weights from their optimum.
+    pub fn farthest(&self, who: PeerId) -> f32 {
+        let optimum = self.optimum.expect("an optimum");
+        let params = &self.peers[&who].state().params;
+        params.iter().map(|p| (p - optimum).abs()).fold(0.0, f32::max)
+    }
+
     /// Turns parameters into a contribution: each sample's gradient is their distance from the optimum.
     fn descend(
         &mut self,
