@@ -61,7 +61,7 @@ pub struct Run {
     waiting_bytes: usize,
     room: Room,
     /// The length to which guests' values may go, and which members are guests.
-    scale: Option<(Scale, Vec<bool>)>,
+    scale: Option<(Scale, u32, Vec<bool>)>,
     /// The rounding errors of this member's sums, if they were asked for.
     errors: Option<Vec<f32>>,
     /// Pieces sent to each member.

@@ -102,7 +102,7 @@ pub(crate) fn bound_guests(own: &Made, members: &[PeerId], reduce: &mut Run, sha
         spot.scale.note(&own.gradient, own.weight);
         spot.measures_at = head.round + MEASURED;
     }
-    reduce.bound(spot.scale, is_guest);
+    reduce.bound(spot.scale, head.pace.batches.get(), is_guest);
 }
 
 /// A piece of the checked guest has come. With the last one, the check begins if the header with it counts samples.

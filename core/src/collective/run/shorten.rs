@@ -6,11 +6,11 @@ use bytes::Bytes;
 
 impl Run {
     /// Makes it shorten what some members, guests, contribute: nothing may be far longer than this member's gradients.
-    /// Short vectors stay as they are.
-    pub fn bound(&mut self, scale: Scale, is_guest: Vec<bool>) {
+    /// A guest may take `steps` times as many local steps as a full member. Short vectors stay as they are.
+    pub fn bound(&mut self, scale: Scale, steps: u32, is_guest: Vec<bool>) {
         debug_assert_eq!(is_guest.len(), self.members.len());
         let is_long = self.plan.cut.len >= FEW * self.members.len();
-        self.scale = is_long.then_some((scale, is_guest));
+        self.scale = is_long.then_some((scale, steps, is_guest));
     }
 
     /// Shortens guests' values of a piece where they are far too long. Returns this member's own, if those are.
@@ -20,7 +20,7 @@ impl Run {
         own: &[f32],
         place: (usize, usize),
     ) -> Option<Vec<f32>> {
-        let (scale, is_guest) = self.scale.as_ref()?;
+        let (scale, steps, is_guest) = self.scale.as_ref()?;
         let by = |number: usize| self.plan.inputs(place, self.me).nth(number).expect("an input");
         let weight = |member: usize| self.headers.of(member).map_or(0, |header| header.weight);
         let values = |data: &Bytes| {
@@ -42,7 +42,7 @@ impl Run {
                 .fold(Scale::default(), Scale::max),
         };
         for (member, data) in guests {
-            let shorter = values(data).and_then(|values| scale.shorten(&values, weight(member)));
+            let shorter = values(data).and_then(|values| scale.shorten(&values, weight(member), *steps));
             if let Some(shorter) = shorter {
                 let mut encoded = Vec::with_capacity(data.len());
                 self.codec.encode(&shorter, &mut encoded);
@@ -50,7 +50,7 @@ impl Run {
             }
         }
         match is_guest[self.me] {
-            true => scale.shorten(own, weight(self.me)),
+            true => scale.shorten(own, weight(self.me), *steps),
             false => None,
         }
     }
