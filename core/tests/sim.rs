@@ -105,12 +105,19 @@ fn worlds_that_failed_once_hold() {
     let last_word = [85_300_000_885, 85_300_001_975, 85_200_002_949];
     // A check of a guest's sample took as long as a member's own share of one sample, so others found it too slow.
     let checks = [85_100_002_755];
+    // A guest's deltas of six local steps were shortened by a member that had measured those of a single sample.
+    let bounds = [87_000_011_802];
+    // The sums of an attempt that others committed were dropped for those of the next attempt, and a part was lost. Two
+    // that went on alone from the same place took the samples before it for lost.
+    let next_attempt = [87_200_002_224, 87_200_002_352];
     for seed in once
         .into_iter()
         .chain(aside)
         .chain(to_and_fro)
         .chain(last_word)
         .chain(checks)
+        .chain(bounds)
+        .chain(next_attempt)
         .chain(later)
         .chain(last)
         .chain(slow)

@@ -150,7 +150,7 @@ pub(crate) fn begin_round(shared: &mut Shared) -> bool {
     let (stepped, untrained, round) = (head.stepped, head.untrained, head.round);
     go_on(shared);
     let (kept, keeping) = (&mut shared.lineage.state.kept, &mut shared.keeping);
-    keeping.pending = None;
+    keeping.pending.clear();
     kept.retain(&own.kept.or(&own.learns).or(&lost));
     if shared.manifest.split.is_some() {
         // Parts that this peer gave up because others had them are restored if those have lost them.
@@ -248,11 +248,11 @@ pub(crate) fn go_on(shared: &mut Shared) {
 pub(crate) fn leave(damaged: bool, shared: &mut Shared) {
     let keeping = std::mem::take(&mut shared.keeping);
     (shared.keeping.leaves_since, shared.keeping.line) = (keeping.leaves_since, keeping.line);
-    shared.keeping.pending = keeping.pending.filter(|_| !damaged);
     let kept = &mut shared.lineage.state.kept;
     kept.retain(&kept.set().without(&keeping.unproven));
-    if damaged {
-        kept.clear();
+    match damaged {
+        false => shared.keeping.pending = keeping.pending,
+        true => kept.clear(),
     }
 }
 

@@ -69,9 +69,12 @@ pub(crate) struct Keeping {
     pub told: PartSet,
     /// In a split run: a requested part has changed by itself, and others have it intact.
     pub is_damaged: bool,
-    /// In a split run: a round that others may have committed.
-    pub pending: Option<Box<Pending>>,
+    /// In a split run: attempts at a round that others may have committed, at most [`MOST_PENDING`].
+    pub pending: VecDeque<Pending>,
 }
+
+/// Attempts whose sums a peer keeps after it gave them up. A round rarely has more that came so far.
+pub(crate) const MOST_PENDING: usize = 4;
 
 /// A round whose sums this peer holds for all its parts, which it has not committed but others may have.
 #[derive(Debug)]
@@ -83,11 +86,11 @@ pub(crate) struct Pending {
 }
 
 /// Brings kept parts to `stepped`, the last lineage of the ledger that has stepped parts. That works if they are
-/// there already, or if the round that leads there is pending. Parts that changed by themselves stay marked as
+/// there already, or if a round that leads there is pending. Parts that changed by themselves stay marked as
 /// changed if `others` have them. Whether the parts match the ledger now.
 pub(crate) fn go_along(
     lineage: &mut Lineage,
-    pending: &mut Option<Box<Pending>>,
+    pending: &mut VecDeque<Pending>,
     others: &PartSet,
     manifest: &Manifest,
 ) -> bool {
@@ -95,7 +98,8 @@ pub(crate) fn go_along(
     if kept.stepped == stepped {
         return true;
     }
-    let Some(round) = pending.take_if(|pending| pending.stepped == stepped) else {
+    let at = pending.iter().position(|round| round.stepped == stepped);
+    let Some(round) = at.and_then(|at| pending.remove(at)) else {
         return false;
     };
     let damaged = kept.damaged(&kept.set());
@@ -109,7 +113,7 @@ pub(crate) fn go_along(
 /// Like [`go_along`](Self::go_along), for a member: parts that cannot be brought along are dropped.
 pub(crate) fn go_along_or_drop(
     lineage: &mut Lineage,
-    pending: &mut Option<Box<Pending>>,
+    pending: &mut VecDeque<Pending>,
     others: &PartSet,
     manifest: &Manifest,
 ) {
@@ -146,7 +150,7 @@ impl Keeping {
 pub(crate) fn alone(
     lineage: &mut Lineage,
     (role, room): (Role, Room),
-    pending: &mut Option<Box<Pending>>,
+    pending: &mut VecDeque<Pending>,
     manifest: &Manifest,
 ) -> Keeper {
     if manifest.copies.is_none() || role != Role::Member {

@@ -163,15 +163,16 @@ pub(crate) fn counted_apart(ours: &Head, theirs: &Head, from: PeerId, me: PeerId
         let lost = lost_at(ours, place.chain);
         is_beginning(place) || (!lost.is_empty() && lost == lost_at(theirs, place.chain))
     };
+    let since = common.as_ref().map_or(0, |place| place.samples);
     let parted = match common {
         Some(place) if !went_on(&place) => Some(place),
         _ if theirs.forks.len() >= FORKS => {
             // It may have forgotten where that was.
             let mut forks = ours.forks.iter().filter(|_| ours.position(from).is_none());
-            forks.rfind(|fork| fork.lost.contains(&from)).cloned()
+            let parts = |fork: &&Fork| fork.samples >= since && fork.lost.contains(&from);
+            forks.rfind(parts).cloned()
         }
         shared => {
-            let since = shared.as_ref().map_or(0, |place| place.samples);
             let later = |fork: &&Fork| !is_beginning(fork) && fork.samples >= since && !known(fork);
             // Each loss leaves two places, of which the second is where the round was that went on without somebody.
             let apart = ours.forks.iter().filter(later).take(2).last().cloned();

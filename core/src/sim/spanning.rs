@@ -99,8 +99,8 @@ impl World {
         let reaches = |id| me.peer.as_ref().is_some_and(|peer| peer.shared.links.is_up(id));
         let trusted = |node: &Node| !me.is_told && !me.suspects.contains(&node.id) && reaches(node.id);
         let holds = |node: &Node, peer: &Peer| {
-            let pending = peer.shared.keeping.pending.as_ref();
-            let waits = pending.is_some_and(|pending| Some(pending.stepped) == stepped);
+            let mut pending = peer.shared.keeping.pending.iter();
+            let waits = pending.any(|round| Some(round.stepped) == stepped);
             // A peer that left the attempt was excluded by others that have given it up, for example in a
             // partition.
             let is_in = match &peer.phase {
@@ -181,8 +181,8 @@ impl World {
             return false;
         }
         let kept_at = |stepped, peer: &Peer| {
-            let pending = peer.shared.keeping.pending.as_ref();
-            let waits = pending.is_some_and(|pending| pending.stepped == stepped);
+            let mut pending = peer.shared.keeping.pending.iter();
+            let waits = pending.any(|round| round.stepped == stepped);
             // A member that can commit a round is about to.
             let is_about = matches!(&peer.phase, Phase::Member(member) if member.reduce.has_said_held());
             let kept = &peer.shared.lineage.state.kept;

@@ -11,7 +11,7 @@ use crate::numeric::optim::Step;
 use crate::peer::device::{Asked, Made};
 use crate::peer::handover;
 use crate::peer::interface::{Event, Output, Pass, SpanDone, SpanWork};
-use crate::peer::keeping::Pending;
+use crate::peer::keeping::{MOST_PENDING, Pending};
 use crate::peer::next::{Next, Outcast};
 use crate::peer::reason::OutcastReason;
 use crate::peer::shared::Shared;
@@ -402,11 +402,15 @@ impl Member {
         let mut after = head.clone();
         after.apply(&record, &shared.manifest);
         let held = self.reduce.take_held();
-        shared.keeping.pending = Some(Box::new(Pending {
+        let pending = &mut shared.keeping.pending;
+        if pending.len() == MOST_PENDING {
+            pending.pop_front();
+        }
+        pending.push_back(Pending {
             stepped: after.stepped,
             step,
             held,
-        }));
+        });
     }
 }
 
