@@ -351,8 +351,7 @@ fn a_third_of_the_visitors_is_hostile() {
     let same = losses.find_map(|(round, loss)| Some((loss, honest.losses.get(round)?)));
     let (hostile_loss, honest_loss) = same.expect("evaluations after the same round");
     println!("loss after the same round: {honest_loss:.4}, with hostile visitors {hostile_loss:.4}");
-    // Lies count until they are found, so the model learns more slowly; but it learns.
-    let first = hostile.losses.first_key_value().expect("an evaluation").1;
-    assert!(*hostile_loss < 0.7 * first, "{hostile_loss} after {first}");
+    // Lies count until they are found, but far from all that they say.
+    assert!(*hostile_loss < honest_loss + 0.02);
     assert!(hostile.out < MOST_OUT && hostile.in_after < MOST_OUT);
 }
