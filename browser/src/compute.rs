@@ -115,7 +115,13 @@ impl Device {
             })
             .await
         };
-        warm_up(gradient, clock, parameters, samples).await
+        let result = warm_up(gradient, clock, parameters, samples).await;
+        if let (ComputeBackend::Here(worker, _), ComputeResult::Made(Input::Warm { speed })) =
+            (&mut self.backend, &result)
+        {
+            worker.keep_launches_short(*speed as f64 / 1000.0);
+        }
+        result
     }
 
     async fn contribute(&mut self, round: Round, share: Share, power: &Cell<f64>) -> ComputeResult {

@@ -196,12 +196,12 @@ mod tests {
         lineage.state.kept.begin(&manifest, &all);
         let (before, elsewhere) = (lineage.head.stepped, Digest([1; 32]));
         lineage.head.stepped = elsewhere;
-        assert!(!go_along(&mut lineage, &mut None, &others, &manifest));
+        assert!(!go_along(&mut lineage, &mut VecDeque::new(), &others, &manifest));
         lineage.head.stepped = before;
-        assert!(go_along(&mut lineage, &mut None, &others, &manifest));
+        assert!(go_along(&mut lineage, &mut VecDeque::new(), &others, &manifest));
         assert_eq!(lineage.state.kept.set(), all, "it has come back");
         lineage.head.stepped = elsewhere;
-        go_along_or_drop(&mut lineage, &mut None, &others, &manifest);
+        go_along_or_drop(&mut lineage, &mut VecDeque::new(), &others, &manifest);
         assert_eq!(lineage.state.kept.set(), others);
         assert_eq!(lineage.state.kept.stepped, elsewhere);
     }

@@ -143,6 +143,7 @@ fn compute(
                 let gradient = async |params, samples: &[u64]| worker.gradient(params, samples).await;
                 match read_sync(warm_up(gradient, || start.elapsed(), parameters, samples)) {
                     ComputeResult::Made(Input::Warm { speed }) => {
+                        worker.keep_launches_short(speed as f64 / 1000.0);
                         let speed = pace.speed(speed);
                         ComputeResult::Made(Input::Warm { speed })
                     }

@@ -1,4 +1,5 @@
-//! How many samples a GPU works on at once: what is too large for its buffers is halved until it fits.
+//! How many samples a GPU works on at once: what is too large for its buffers is halved until it fits, and no launch
+//! takes long.
 //!
 //! WebGPU promises bindings of 128 MiB, and many samples make larger activations than that. Nothing says in advance how
 //! large they are. A launch that the device refuses is skipped, as is everything that depends on it, so parameters
@@ -9,12 +10,25 @@ use super::worker::{Worker, WorkerError};
 use super::{Sum, Trainer};
 use crate::task::Task;
 
+/// How long a device may work on samples at once, in seconds. Windows and browsers reset a GPU whose launch takes two
+/// seconds. One launch is at most a third of the work, even where the model is a single product: its result and the
+/// gradients of both factors are as large. So no launch takes more than a fifth of a second.
+const LONGEST: f64 = 0.6;
+
 /// Numbers of samples that a GPU takes at once.
 pub(super) struct Fitting {
     /// It has taken as many.
     pub(super) proven: usize,
-    /// It has refused more.
+    /// It has refused more, or would take too long for them.
     pub(super) most: usize,
+}
+
+impl Fitting {
+    /// Allows so few samples at once that a device of this speed takes no long launches.
+    pub(super) fn keep_launches_short(&mut self, samples_per_second: f64) {
+        let most = (LONGEST * samples_per_second).max(1.0) as usize;
+        self.most = self.most.min(most);
+    }
 }
 
 impl Default for Fitting {

@@ -250,6 +250,13 @@ impl<T: Task> Worker for Trainer<T> {
         self.ahead = None;
     }
 
+    fn keep_launches_short(&mut self, samples_per_second: f64) {
+        if !self.is_cpu() {
+            self.fitting.keep_launches_short(samples_per_second);
+            self.ahead = None;
+        }
+    }
+
     fn prefetch(&mut self, samples: &[u64]) {
         self.ahead = Some((samples.to_vec(), self.order(samples)));
     }

@@ -50,6 +50,10 @@ impl Worker for Slowed {
         self.worker.work_on_at_most(samples);
     }
 
+    fn keep_launches_short(&mut self, samples_per_second: f64) {
+        self.worker.keep_launches_short(samples_per_second);
+    }
+
     fn prefetch(&mut self, samples: &[u64]) {
         self.worker.prefetch(samples);
     }

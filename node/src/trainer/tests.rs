@@ -512,6 +512,26 @@ fn a_gpu_agrees_with_the_cpu() {
 }
 
 #[test]
+fn a_slow_gpu_works_on_few_samples_at_once() {
+    let Some(gpu) = gpu() else { return };
+    let samples: Vec<u64> = (0..48).collect();
+    for (speed, at_once) in [(0.1, 1), (10.0, 6), (1e9, 48)] {
+        let sum = |trainer: &mut Trainer<Digits>| {
+            let params = trainer.init();
+            read_sync(trainer.gradient(params, &samples)).unwrap()
+        };
+        let mut slow = digits(DigitsConfig::default(), &gpu, 0);
+        slow.keep_launches_short(speed);
+        let mut few = digits(DigitsConfig::default(), &gpu, at_once);
+        assert_eq!(sum(&mut slow), sum(&mut few));
+        assert_eq!(slow.fitting.proven, at_once);
+    }
+    let mut cpu = mlp(0);
+    cpu.keep_launches_short(0.1);
+    assert_eq!(cpu.at_once(48), 48);
+}
+
+#[test]
 fn what_is_too_large_for_a_gpu_is_halved_until_it_fits() {
     let Some(gpu) = gpu() else { return };
     let largest = split::largest(&gpu.device).unwrap();

@@ -38,6 +38,11 @@ pub trait Worker: Send {
     /// Limits the samples that the device processes at once from now on; 0 means no limit.
     fn work_on_at_most(&mut self, samples: usize);
 
+    /// Makes a GPU of this speed work on so few samples at once that no launch takes long: drivers end those that do.
+    fn keep_launches_short(&mut self, samples_per_second: f64) {
+        let _ = samples_per_second;
+    }
+
     /// Starts to read and prepare the samples that will be summed next. Calling it is optional, and it promises
     /// nothing.
     fn prefetch(&mut self, samples: &[u64]);
