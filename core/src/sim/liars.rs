@@ -367,6 +367,10 @@ impl World {
 
     /// The run's key revokes a ticket that nobody has come by, or the liar's own; others may repeat that.
     fn take_back(&mut self, i: usize) {
+        if self.has_run_revoked_many() {
+            return;
+        }
+        self.revoked_by_run += 1;
         let fair: Vec<usize> = (0..self.nodes.len())
             .filter(|j| self.nodes[*j].is_member() && !self.nodes[*j].is_liar())
             .collect();

@@ -2,7 +2,6 @@
 //! takes back many of its own. No peer may forget a revocation that it has heard of, whatever lineage it goes on in.
 
 use super::faults::SLOW;
-use super::kind::Kind;
 use super::rng::Rng;
 use super::world::{World, tell};
 use crate::access::invitation::{Invitation, Revocation, Role};
@@ -22,9 +21,7 @@ impl World {
             0 => self.revoke_many(),
             1..=3 => self.revoke_member(),
             _ => {
-                let before = self.stats.faults.get(&Kind::Revoke).copied().unwrap_or(0);
-                if before as usize >= MAX_REVOKED / 2 {
-                    // The run's key would push its own revocations out.
+                if self.has_run_revoked_many() {
                     return None;
                 }
                 let unused = self.ticket(None);
@@ -65,7 +62,13 @@ impl World {
         made.expect("a member may grant that")
     }
 
+    /// Whether the run's key would soon push its own revocations out.
+    pub(super) fn has_run_revoked_many(&self) -> bool {
+        self.revoked_by_run >= MAX_REVOKED / 2
+    }
+
     fn has_revoked(&mut self, at: usize, by: Option<usize>, what: &Invitation) {
+        self.revoked_by_run += usize::from(by.is_none());
         let revocation = self.right(by).revoke(self.manifest.root(), what.chain.clone());
         let revocation = revocation.expect("it is above that");
         self.give(at, Input::Revoke(Box::new(revocation)));

@@ -167,6 +167,8 @@ pub struct World {
     pub(super) was_lost: bool,
     /// The member that has taken back more tickets than there is room for.
     pub is_full_of_revocations: Option<PeerId>,
+    /// How many tickets the run's key has revoked.
+    pub(super) revoked_by_run: usize,
     pub(super) stats: Stats,
     pub(super) failure: Option<String>,
     pub(super) tracing: bool,
@@ -231,6 +233,7 @@ impl World {
             stays: Vec::new(),
             was_lost: false,
             is_full_of_revocations: None,
+            revoked_by_run: 0,
             stats: Stats::default(),
             failure: None,
             tracing: trace,
