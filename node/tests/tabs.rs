@@ -14,11 +14,13 @@ use annulus::trainer::TrainerOptions;
 use annulus_core::ledger::Record;
 use annulus_core::shuffle::Shuffle;
 use annulus_core::{PeerId, Round};
-use chromium::{GPU, assert_same, join, ready, weight};
+use chromium::{CPU, GPU, assert_same, join, ready, weight};
 use common::*;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 /// Asserts that these tabs' contributions are in the state that all committed. It recomputes rounds between two checkpoints
 /// of the node: once as recorded, and once with zeros for the tabs' sums. Only the first may lead to the committed
@@ -252,4 +254,51 @@ fn a_watched_page_shows_where_its_peers_time_goes() {
     let wanted = serde_json::json!({"compute": 0.75, "exchange": 0.25, "hidden": 0.25, "speed_up": 3});
     assert_eq!(shares, wanted);
     assert!(node.leave() && other.leave());
+}
+
+/// Samples that a run counted in a second, over some time from now on.
+fn rate(node: &Node, time: Duration) -> f64 {
+    let from = Instant::now();
+    sleep(time);
+    let rounds = node.log().into_iter().filter(|seen| seen.is("round"));
+    let members = rounds
+        .filter(|seen| seen.at >= from)
+        .filter_map(|seen| seen.event["members"].as_array().cloned());
+    let weights = members.flatten().filter_map(|member| member["weight"].as_u64());
+    weights.sum::<u64>() as f64 / from.elapsed().as_secs_f64()
+}
+
+/// Both want the same cores.
+#[test]
+#[ignore = "measures for four minutes; `cargo xtask prove` runs it"]
+fn a_tab_on_the_machine_of_a_peer_costs_the_run_at_most_a_tenth() {
+    let Some(browser) = ready() else { return };
+    let _alone = alone();
+    for button in [CPU, GPU] {
+        let folder = Folder::new("beside-a-tab");
+        let train = [
+            &["train", "--task", "gpt", "rounds=1000000", "--device", "cpu"][..],
+            &["stand_aside=on"],
+        ]
+        .concat();
+        let mut node = Node::start("node", folder.join("node"), &train);
+        node.rounds(5);
+        let before = rate(&node, Duration::from_secs(30));
+        let mut tab = join(&browser, "tab", &node.url(), button);
+        let peer = tab.peer();
+        node.wait("the tab takes part", |seen| {
+            seen.is("round") && seen.members().contains(&peer)
+        });
+        // The run finds out what the tab brings.
+        sleep(Duration::from_secs(10));
+        let with = rate(&node, Duration::from_secs(40));
+        println!(
+            "{button}: {before:.0} samples/s without the tab, {with:.0} with it; it computed {} samples",
+            weight(&node, &peer)
+        );
+        tab.kill();
+        let asides = node.log().into_iter().filter(|seen| seen.is("aside")).count();
+        println!("{asides} times a member stood aside");
+        assert!(with > 0.9 * before);
+    }
 }

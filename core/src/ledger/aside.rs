@@ -6,8 +6,9 @@
 //! Headers tell how long rounds take, and so how many samples a second the run counts before the newcomer comes,
 //! and with it.
 //!
-//! A newcomer that fails its trial stands aside. It is not a member then: like any newcomer it follows a sponsor,
-//! so it holds the state and can take over. After a while it has another trial. Each failed trial doubles the wait,
+//! A newcomer that fails its trial stands aside. It is not a member then: it holds a state that is a few minutes old
+//! at most, and can take over. Until its next trial it follows nobody, since on a member's machine or behind a slow
+//! line that would cost nearly as much. After a while it has another trial. Each failed trial doubles the wait,
 //! and a costlier trial is repeated later, so that all of them together cost little.
 
 use crate::base::id::{PeerId, Round};
@@ -19,11 +20,16 @@ use std::time::Duration;
 /// With a newcomer, a run must count at least this percentage of the samples a second that it counts without it.
 const LEAST: u128 = 90;
 
-/// Rates that are compared. Their median counts.
+/// Rates that are compared, at least. Their median counts.
 const RATES: usize = 5;
 
 /// A rate is measured over at least this long, since a single short round says little. A guess.
 const SPAN_US: u64 = 100_000;
+
+/// When there are twice as many rates, each two become one of twice the span, up to this. So the median is of up to
+/// eight minutes, or of all the time since the members were others. A newcomer that shares a machine with a member
+/// slows it down before it joins: while it builds kernels, tries its device out and fetches the state.
+const LONGEST_SPAN_US: u64 = 512 * SPAN_US;
 
 /// A measurement of this length is enough, however few its rounds.
 const LONG_US: u64 = 5_000_000;
@@ -93,12 +99,13 @@ pub struct Aside {
 }
 
 /// Measures how many samples a second the present members count.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Meter {
     /// Measured, but not part of a rate yet.
     samples: u64,
     us: u64,
-    /// The last rates, in samples per 1,000 seconds.
+    /// The time that a rate is measured over, and the last rates, in samples per 1,000 seconds.
+    span_us: u64,
     rates: Vec<u64>,
     /// Total time of the measurement.
     total_us: u64,
@@ -132,17 +139,37 @@ pub struct Asides {
     aside: Vec<Aside>,
 }
 
+impl Default for Meter {
+    fn default() -> Self {
+        Self {
+            samples: 0,
+            us: 0,
+            span_us: SPAN_US,
+            rates: Vec::new(),
+            total_us: 0,
+        }
+    }
+}
+
 impl Meter {
     fn add(&mut self, samples: u64, us: u64) {
         self.samples = self.samples.saturating_add(samples);
         self.us = self.us.saturating_add(us);
         self.total_us = self.total_us.saturating_add(us);
-        if self.us >= SPAN_US {
-            if self.rates.len() == RATES {
-                self.rates.remove(0);
-            }
-            self.rates.push(rate(self.samples, self.us));
-            (self.samples, self.us) = (0, 0);
+        if self.us < self.span_us {
+            return;
+        }
+        self.rates.push(rate(self.samples, self.us));
+        (self.samples, self.us) = (0, 0);
+        if self.rates.len() < 2 * RATES {
+            return;
+        }
+        if self.span_us == LONGEST_SPAN_US {
+            self.rates.remove(0);
+        } else {
+            let pairs = self.rates.chunks(2).map(|pair| pair[0].midpoint(pair[1]));
+            self.rates = pairs.collect();
+            self.span_us *= 2;
         }
     }
 
@@ -156,7 +183,7 @@ impl Meter {
         let mut sorted = self.rates.clone();
         sorted.sort_unstable();
         match sorted.len() {
-            RATES => Some(sorted[RATES / 2]),
+            enough if enough >= RATES => Some(sorted[enough / 2]),
             some if some >= least && self.total_us >= LONG_US => Some(self.best()),
             _ => None,
         }
@@ -239,6 +266,13 @@ impl Asides {
     pub(crate) fn admit(&self, peer: PeerId) -> bool {
         let waits = |aside: &Aside| aside.peer == peer && aside.until_us > self.elapsed_us;
         self.trial.is_none() && self.meter.rate(1).is_some() && !self.aside.iter().any(waits)
+    }
+
+    /// How long a peer that stands aside waits for its next trial.
+    pub(crate) fn waits(&self, peer: PeerId) -> Option<Duration> {
+        let aside = self.aside.iter().find(|aside| aside.peer == peer)?;
+        let left_us = aside.until_us.saturating_sub(self.elapsed_us);
+        (left_us > 0).then_some(Duration::from_micros(left_us))
     }
 
     /// The peers that stand aside since a round.
@@ -374,7 +408,9 @@ impl Asides {
         let latest = self.elapsed_us.saturating_add(LONGEST_WAIT_US);
         let aside = |aside: &Aside| aside.until_us <= latest && aside.trials <= DOUBLINGS;
         let few = |trial: &Trial| trial.newcomers.len() <= MAX_PEERS;
-        self.meter.rates.len() <= RATES
+        let meter = &self.meter;
+        meter.rates.len() < 2 * RATES
+            && (SPAN_US..=LONGEST_SPAN_US).contains(&meter.span_us)
             && self.trial.iter().all(few)
             && self.aside.len() <= MAX_PEERS
             && self.aside.iter().all(aside)
@@ -510,6 +546,17 @@ mod tests {
         run.round(|_| 9 * SECOND, &[1, 2]);
         (0..5).for_each(|_| assert_eq!(run.round(|_| SECOND, &[1, 2]), []));
         assert!(run.asides.trial.is_none() && run.members.contains(&2));
+    }
+
+    #[test]
+    fn who_slows_the_machine_down_before_it_joins_fails_its_trial() {
+        let mut run = Run::of(&[1]);
+        (0..120).for_each(|_| drop(run.round(|_| SECOND, &[1])));
+        // It builds its kernels and fetches the state; then a round takes three times as long as before it came.
+        (0..9).for_each(|_| drop(run.round(|_| 4 * SECOND, &[1])));
+        assert!(run.asides.admit(peer(2)));
+        assert!(run.trial(2, 3 * SECOND).1);
+        assert_eq!(run.asides.since(run.round).next().unwrap().without, 100_000);
     }
 
     #[test]

@@ -609,6 +609,9 @@ impl Newcomer {
 
     /// Tells the sponsor "ready", once both the state and the device's speed are known.
     fn say_ready(&mut self, shared: &mut Shared) {
+        if self.synced && self.following && self.rest_aside(shared) {
+            return;
+        }
         let round = shared.head().round;
         // The statement is valid only for a while.
         let again = self.ready.is_none() || round >= self.said + READY_ROUNDS / 4;

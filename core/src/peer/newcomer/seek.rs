@@ -14,6 +14,10 @@ use crate::wire::{Message, Standing};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+/// The state of a peer that stands aside is at most so old. A guess: it may have to take over, and each time it fetches the
+/// state anew.
+const STALE: Duration = Duration::from_secs(300);
+
 /// After this many answer deadlines without any other peer, a peer with a whole state continues alone.
 const LONELY: u32 = 8;
 
@@ -140,6 +144,26 @@ impl Newcomer {
         }
     }
 
+    /// While it stands aside it follows nobody for a while, and keeps its state.
+    pub(super) fn rest_aside(&mut self, shared: &mut Shared) -> bool {
+        let (head, me) = (shared.head(), shared.me());
+        let others: Vec<PeerId> = head
+            .members
+            .iter()
+            .map(|m| m.peer)
+            .filter(|peer| *peer != me)
+            .collect();
+        // An earlier head would have it wait for too long. And the time to wait passes only while the others train.
+        let may_rest = head.round >= self.since && head.trains(&shared.manifest, &others);
+        let Some(wait) = head.asides.waits(me).filter(|_| may_rest) else {
+            return false;
+        };
+        self.note_whole(shared);
+        self.waits_until = shared.now + wait.min(STALE);
+        self.seek(None, shared);
+        true
+    }
+
     /// Why it is not admitted, if nobody else has been in sight for long.
     pub(super) fn is_barred(&self, shared: &Shared) -> Option<Barred> {
         let (since, why) = self.barred?;
@@ -207,13 +231,13 @@ impl Newcomer {
             return Next::Stay;
         }
         let in_use = matches!(self.barred, Some((_, Barred::InUse)));
-        if in_use || shared.now < self.waits_until {
+        let nobody = sponsors(shared).next().is_none();
+        if in_use || !nobody && shared.now < self.waits_until {
             return Next::Stay;
         }
         let mine = shared.lineage.standing();
         let patience = shared.detector.answer();
         let waited = shared.now - self.lonely_since;
-        let nobody = sponsors(shared).next().is_none();
         if !nobody && self.barred.is_some() && self.is_barred_by_all(shared) {
             // Alone it would meet their lineage again, yield to it, and be barred again, for ever. It gives up
             // unless another peer comes into sight in time, or all of them go.
