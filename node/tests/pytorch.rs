@@ -175,6 +175,4 @@ fn pytorch_our_kernels_and_a_tab_train_one_model() {
     assert_audited(&ours);
     let torch = inspect(&format!("{}/run", folder.join("torch")));
     assert_eq!(torch["audit"]["sound"], true, "{torch}");
-    let (good, text) = replay(&ours);
-    assert!(good, "{text}");
 }
