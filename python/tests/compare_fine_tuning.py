@@ -53,7 +53,8 @@ def by_peers(model: nn.Module, samples: Samples, given: argparse.Namespace, fold
     parts = {"device": "cpu", **LOCAL}
     run = annulus.train(model, samples, to=folder / "model", out=folder / "first", **parts, **recipe, **length, **together)
     other = annulus.join(run.ticket, out=folder / "second", wait=False, **parts)
-    alone = sum(len(event["members"]) < 2 for event in run.events() if event["event"] == "round")
+    rounds = [event for event in run.events() if event["event"] == "round" and event["samples"]]
+    alone = sum(len(event["members"]) < 2 for event in rounds)
     run.load_into(model)
     other.watch()
     ends = [peer.latest("done") or {} for peer in (run, other)]
