@@ -3,7 +3,6 @@
 use crate::common::all_fixtures;
 use crate::twins::{Bert, Llama, SIZES, Twin};
 use annulus_graph::{Graph, HostTensor, PassOptions, ReadOptions, named_gradients, read_tensors};
-use burn::module::Module;
 use burn::tensor::Device;
 use std::path::Path;
 

@@ -393,19 +393,17 @@ fn time_of_a_step_as_a_graph_and_as_the_task() {
     let mut seconds = [Vec::new(), Vec::new()];
     for turn in 0..40 {
         let workers: [(&mut dyn Worker, &[u64]); 2] = [(&mut by_task, &starts), (&mut by_graph, &numbers)];
-        let mut gradients = Vec::new();
         for (seconds, (worker, samples)) in seconds.iter_mut().zip(workers) {
             let before = Instant::now();
             for _ in 0..5 {
-                gradients.push(worker.contribute(params.clone(), samples).unwrap().gradient);
+                let made = worker.contribute(params.clone(), samples).unwrap();
+                assert_eq!(made.samples, 12);
             }
             // The first turns warm up.
             if turn >= 5 {
                 seconds.push(before.elapsed().as_secs_f64() / 5.0);
             }
         }
-        let bits = |gradient: &[f32]| gradient.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
-        assert!(bits(&gradients[0]) == bits(&gradients[9]));
     }
     let [by_task, by_graph] = seconds.map(|mut all| {
         all.sort_by(f64::total_cmp);
