@@ -67,7 +67,7 @@ function invited(situation) {
   if (spans) {
     return offer("Ready to hold a part", "the processor",
       `The model is split over its members into ${count(spans)} spans. This tab holds and trains a span between the first and the `
-      + "last, which needs no data; the processor computes it. You can leave at any time. The tab then waits, if it can, until others hold its span.",
+      + "last, which needs no samples; the processor computes it. You can leave at any time. The tab then waits, if it can, until others hold its span.",
       first(CPU), WATCH);
   }
   if (!device) return offer("Checking this device", "", "Checking what this device can do …", first({ ...START, disabled: true }), WATCH);

@@ -5,6 +5,7 @@
 use crate::dial::{LocalPeer, Session, Stream, dial, next_chunk};
 use crate::js::{self, bytes, object, words};
 use crate::page::{Failure, Kind, Page, State};
+use crate::run_task::load_inner;
 use annulus::data::Data;
 use annulus::data::provision::{
     DataDialer, DataStream, FetchError, ListedFile, Listing, News, Pace, REST, SILENCE, Source, Store,
@@ -13,6 +14,7 @@ use annulus::data::provision::{
 use annulus::events::Event;
 use annulus::net::hello::Purpose;
 use annulus::net::link::DialError;
+use annulus::task::TaskError;
 use annulus::task_factory::{LoadedTask, TaskFactory};
 use annulus_core::{Digest, Manifest};
 use bytes::Bytes;
@@ -149,6 +151,10 @@ struct Memory<'a> {
 impl Store for Memory<'_> {
     type Whole = (LoadedTask, Data);
 
+    fn wants(&self, name: &str) -> bool {
+        self.manifest.split.is_none() || self.factory.inner.is_some_and(|needs| needs(name))
+    }
+
     fn begin(&mut self, listing: &Listing) -> Result<Vec<u64>, String> {
         let (known, wanted) = (self.listing.as_ref().map(Listing::digest), listing.digest());
         if known != Some(wanted) {
@@ -186,8 +192,13 @@ impl Store for Memory<'_> {
                 Data::folder_in_memory(files)
             }
         };
-        let loaded = (self.factory.load)(&self.manifest.task_config, Some(&data));
-        let loaded = loaded.map_err(|error| Trouble::Data(error.to_string()))?;
+        let of_data = |error: TaskError| Trouble::Data(error.to_string());
+        if self.manifest.split.is_some() {
+            // These are some of the files, each of which has been checked.
+            let loaded = load_inner(self.factory, self.manifest, Some(&data));
+            return Ok((loaded.map_err(of_data)?, data));
+        }
+        let loaded = (self.factory.load)(&self.manifest.task_config, Some(&data)).map_err(of_data)?;
         match loaded.data == self.manifest.data {
             true => Ok((loaded, data)),
             false => Err(Trouble::Data("its digest is another".into())),

@@ -6,7 +6,7 @@
 
 use crate::device::Gpu;
 use crate::js::{bytes, field, object, words};
-use crate::run_task::{factories, find, load, trainer_options};
+use crate::run_task::{factories, find, load, load_inner, trainer_options};
 use annulus::data::{Data, DataError};
 use annulus::device::OpenDevice;
 use annulus::task_factory::TaskFactory;
@@ -40,7 +40,7 @@ enum Engine {
 #[wasm_bindgen]
 impl InnerWorker {
     /// For the run of this encoded manifest, with its data as `{folder, files: [{name, bytes}]}`, or null if the task
-    /// makes it itself, or if it is not needed: where the model is split.
+    /// makes it itself, or if it is not needed. Where the model is split, these are the files that inner steps need.
     ///
     /// # Errors
     ///
@@ -51,7 +51,13 @@ impl InnerWorker {
         let factories = factories();
         let factory = find(&factories, &manifest).map_err(|failure| JsValue::from(failure.message))?;
         if let Some(split) = &manifest.split {
-            return Ok(Self(Engine::Spans(spans(factory, &manifest, split)?)));
+            let data = unpacked(&data);
+            return Ok(Self(Engine::Spans(spans(
+                factory,
+                &manifest,
+                split,
+                data.as_ref(),
+            )?)));
         }
         let loaded = load(factory, &manifest, unpacked(&data).as_ref());
         let loaded = loaded.map_err(|failure| JsValue::from(failure.message))?;
@@ -151,9 +157,13 @@ impl InnerWorker {
 }
 
 /// What computes spans of a run's model.
-fn spans(factory: &TaskFactory, manifest: &Manifest, split: &Split) -> Result<Box<SplitModel>, String> {
-    let loaded = (factory.load_inner)(&manifest.task_config, &manifest.layout);
-    let loaded = loaded.map_err(|error| error.to_string())?;
+fn spans(
+    factory: &TaskFactory,
+    manifest: &Manifest,
+    split: &Split,
+    data: Option<&Data>,
+) -> Result<Box<SplitModel>, String> {
+    let loaded = load_inner(factory, manifest, data).map_err(|error| error.to_string())?;
     let model = loaded.model_steps(manifest.seed);
     let model = model.map_err(|error| error.to_string())?;
     if model.layout != manifest.layout || !is_of(split, &model) {

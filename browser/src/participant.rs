@@ -15,7 +15,7 @@ use crate::run_task::{compare, failed, find, fits, load, load_inner, room, train
 use crate::tab::{Command, Going, Tab};
 use crate::text_generator::TextGenerator;
 use annulus::data::Data;
-use annulus::data::provision::Source;
+use annulus::data::provision::{Source, TAB_LIMIT};
 use annulus::device::{DeviceKind, OpenDevice};
 use annulus::events::{self, Event};
 use annulus::net::hello::Purpose;
@@ -178,12 +178,18 @@ async fn make_task(
     page: &Page,
 ) -> Result<Option<(LoadedTask, Option<Data>, Source)>, Failure> {
     let factory = find(factories, manifest)?;
-    if manifest.split.is_some() {
+    if manifest.split.is_some() && factory.inner.is_none() {
         page.state(State::Checking, "preparing a part of the model");
         js::next_task().await;
-        return Ok(Some((load_inner(factory, manifest)?, None, here)));
+        let inner = load_inner(factory, manifest, None);
+        let inner = inner.map_err(|error| Failure::new(Kind::Internal, error.to_string()))?;
+        return Ok(Some((inner, None, here)));
     }
-    let room = fits(manifest)?;
+    let room = match manifest.split {
+        // Spans take their room later, and WASM's memory tells if there is none.
+        Some(_) => TAB_LIMIT,
+        None => fits(manifest)?,
+    };
     let DataSource::Given { files } = manifest.data_source else {
         page.state(State::Checking, "reading the data");
         js::next_task().await;

@@ -5,6 +5,7 @@ use crate::js;
 use crate::page::{Failure, Kind};
 use annulus::data::Data;
 use annulus::participant::room::NoRoom;
+use annulus::task::TaskError;
 use annulus::task_factory::{LoadedTask, TaskFactory};
 use annulus::trainer::{LocalStep, TrainerOptions, Worker, WorkerError};
 use annulus_core::local::first_step;
@@ -70,10 +71,13 @@ pub fn load(factory: &TaskFactory, manifest: &Manifest, data: Option<&Data>) -> 
     Ok(loaded)
 }
 
-/// The task of a run whose model is split, for who computes only steps between the ends.
-pub fn load_inner(factory: &TaskFactory, manifest: &Manifest) -> Result<LoadedTask, Failure> {
-    let loaded = (factory.load_inner)(&manifest.task_config, &manifest.layout);
-    loaded.map_err(|error| Failure::new(Kind::Internal, error.to_string()))
+/// The task of a run whose model is split, for who computes only steps between the ends; with the files that those need.
+pub fn load_inner(
+    factory: &TaskFactory,
+    manifest: &Manifest,
+    data: Option<&Data>,
+) -> Result<LoadedTask, TaskError> {
+    (factory.load_inner)(&manifest.task_config, &manifest.layout, data)
 }
 
 /// What trainers of a run need to know.

@@ -14,7 +14,7 @@ use burn::backend::ops::FloatTensorOps;
 use burn::tensor::{Device, Tensor, TensorData};
 
 use crate::error::GraphError;
-use crate::graph::{Graph, Output, PassOptions};
+use crate::graph::{Graph, Input, Output, PassOptions};
 use crate::host::{Element, HostTensor, Numbers};
 use crate::model::GraphModel;
 use crate::pass::{Node, Pass};
@@ -197,6 +197,43 @@ impl Graph {
         Ok(self.plans.keep(key, plan))
     }
 
+    /// A batch of zeros, of the shapes that the file tells.
+    ///
+    /// # Errors
+    ///
+    /// If it does not tell how long an axis behind the first is, or the batch would be too large.
+    pub fn blank(&self, samples: usize) -> Result<Vec<(String, HostTensor)>, GraphError> {
+        let shape = |input: &Input| {
+            let axes = input.shape.as_ref().and_then(|shape| shape.get(1..));
+            let each: Option<Vec<usize>> = axes.and_then(|axes| axes.iter().copied().collect());
+            let fault = |problem: &str| GraphError::input(&input.name, problem);
+            let each = each.ok_or_else(|| fault("has axes whose length the file does not tell"))?;
+            let batch = [&[samples], &each[..]].concat();
+            self.limits
+                .on_host(&batch)
+                .map_err(|problem| fault(&format!("is too large: {problem}")))?;
+            Ok::<_, GraphError>(each)
+        };
+        let shapes: Result<Vec<_>, _> = self.inputs.iter().map(shape).collect();
+        Ok(self.zeros(&shapes?, samples))
+    }
+
+    /// A batch of zeros, of these shapes behind the first axis.
+    fn zeros(&self, inputs: &[Vec<usize>], samples: usize) -> Vec<(String, HostTensor)> {
+        let batch = self.inputs.iter().zip(inputs).map(|(input, shape)| {
+            let shape = [&[samples], &shape[..]].concat();
+            let count = shape.iter().product();
+            let numbers = match input.element {
+                Element::Float => Numbers::Floats(vec![0.0; count]),
+                Element::Integer => Numbers::Integers(vec![0; count]),
+                Element::Boolean => Numbers::Booleans(vec![false; count]),
+            };
+            let zeros = HostTensor::new(shape, numbers).expect("as many as the shape says");
+            (input.name.clone(), zeros)
+        });
+        batch.collect()
+    }
+
     /// Runs a batch of zeros on parameters of zeros, of which each is one number in memory: which values follow from
     /// shapes alone, and the shapes of all.
     fn dry(&self, inputs: &[Vec<usize>], samples: usize) -> Result<(Plan, Shapes), GraphError> {
@@ -216,19 +253,7 @@ impl Graph {
         for (slot, value) in &self.constants {
             pass.set(*slot, zeros(value.shape()).into(), false);
         }
-        let batch = self.inputs.iter().zip(inputs).map(|(input, shape)| {
-            let shape = [&[samples], &shape[..]].concat();
-            let count = shape.iter().product();
-            let numbers = match input.element {
-                Element::Float => Numbers::Floats(vec![0.0; count]),
-                Element::Integer => Numbers::Integers(vec![0; count]),
-                Element::Boolean => Numbers::Booleans(vec![false; count]),
-            };
-            let zeros = HostTensor::new(shape, numbers).expect("as many as the shape says");
-            (input.name.clone(), zeros)
-        });
-        let batch: Vec<_> = batch.collect();
-        self.set_inputs(&mut pass, &batch)?;
+        self.set_inputs(&mut pass, &self.zeros(inputs, samples))?;
         self.execute(&mut pass, &self.whole, false)?;
         let plan = self.whole.reduced(&self.nodes, &pass, &self.kept());
         Ok((plan, pass.shapes))

@@ -50,8 +50,10 @@ pub struct TaskFactory {
     pub check: fn(&str) -> Result<(), String>,
     /// Loads it: settings as JSON text, and the data, if the user gave any.
     pub load: fn(&str, Option<&Data>) -> Result<LoadedTask, TaskError>,
-    /// Loads it without data, for a peer that computes only inner steps of a model with this layout.
-    pub load_inner: fn(&str, &Layout) -> Result<LoadedTask, TaskError>,
+    /// Whether inner steps need this file of the data; none: they need no file.
+    pub inner: Option<fn(&str) -> bool>,
+    /// Loads it for a peer that computes only inner steps of a model with this layout, with the files that those need.
+    pub load_inner: LoadInner,
     /// Makes a predictor from a model file; none if the task predicts nothing.
     pub predictor: MakePredictor,
     /// Writes a trained model into the ONNX file that it came as; none if it came as no such file.
@@ -78,6 +80,10 @@ pub type MakeGguf = fn(&BTreeMap<String, String>, &[FileTensor], bool) -> Result
 
 /// Makes a file of a folder.
 pub type PackFolder = fn(&str, &Path, &mut dyn FnMut(u64, u64)) -> Result<Vec<u8>, TaskError>;
+
+/// Loads a task for inner steps of a model: its settings as JSON text, the model's layout, and the files that inner steps
+/// need.
+pub type LoadInner = fn(&str, &Layout, Option<&Data>) -> Result<LoadedTask, TaskError>;
 
 /// Makes a predictor of a model file's metadata and tensors.
 pub type MakePredictor =
@@ -245,7 +251,10 @@ impl TaskFactory {
             help: T::HELP,
             check: |config| read::<T>(config).map(drop),
             load: |config, data| load::<T>(config, data.cloned(), |config| T::new(config, data)),
-            load_inner: |config, layout| load::<T>(config, None, |config| T::without_data(config, layout)),
+            inner: T::INNER,
+            load_inner: |config, layout, data| {
+                load::<T>(config, data.cloned(), |config| T::inner(config, layout, data))
+            },
             predictor: T::predictor,
             pruning: pruning::<T>,
             #[cfg(not(target_family = "wasm"))]
@@ -307,7 +316,8 @@ impl TaskFactory {
             help: &[],
             check: |_| Ok(()),
             load: |_, _| Err("not loaded here".into()),
-            load_inner: |_, _| Err("not loaded here".into()),
+            inner: None,
+            load_inner: |_, _, _| Err("not loaded here".into()),
             predictor: |_, _| Ok(None),
             pruning: |_, _| Ok(None),
             onnx: |_, _| Ok(None),

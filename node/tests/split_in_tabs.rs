@@ -55,11 +55,34 @@ fn parts(record: &Record) -> BTreeMap<u16, u64> {
 
 #[test]
 fn a_tab_holds_the_middle_between_two_processes() {
+    holds_the_middle("split-tab", &MODEL, None);
+}
+
+/// The tab fetches the model, and leaves the samples where they are.
+#[test]
+fn a_tab_holds_the_middle_of_a_model_from_a_file() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../python/tests/fixtures/nanogpt");
+    let data = folder.display().to_string();
+    let model = ["train", "--task", "graph", "--data", &data, "--device", "cpu"];
+    let settings = [
+        "batch=8",
+        "micro_batch=1",
+        "clip=1",
+        "--copies=1",
+        "--boundary=f32",
+    ];
+    let size = |file: &str| folder.join(file).metadata().expect("a fixture").len();
+    let bytes = size("model.onnx") + size("weights.safetensors");
+    holds_the_middle("split-tab-file", &[&model[..], &settings].concat(), Some(bytes));
+}
+
+/// A run of this model in three spans, of which a tab holds the second. It fetches this many bytes of the run's data.
+fn holds_the_middle(name: &str, model: &[&str], fetched: Option<u64>) {
     let Some(browser) = ready() else { return };
     let _alone = alone();
-    let folder = Folder::new("split-tab");
+    let folder = Folder::new(name);
     let found = |name: &'static str, more: &[&str]| {
-        let args = [&MODEL[..], &["--split", "3", "rounds=12"], more].concat();
+        let args = [model, &["--split", "3", "rounds=12"], more].concat();
         Node::start(name, folder.join(name), &args)
     };
     let mut lone = found("lone", &["--no-page"]);
@@ -92,8 +115,10 @@ fn a_tab_holds_the_middle_between_two_processes() {
         assert_audited(node);
     }
     tab.wait("the end", |message| message["state"] == "ended");
-    let fetches = |message: &&Value| message["event"]["event"] == "fetch" || message["state"] == "fetching";
-    assert_eq!(tab.log.iter().find(fetches), None, "it needs no data");
+    let fetches = |message: &&Value| message["event"]["event"] == "fetch";
+    let last = tab.log.iter().rfind(fetches);
+    let got = last.map(|message| [&message["event"]["bytes"], &message["event"]["total"]].map(Value::as_u64));
+    assert_eq!(got, fetched.map(|bytes| [Some(bytes); 2]));
 
     // By the ledger it holds the middle, and neither end.
     let manifest = RunDir::open(Path::new(&first.dir))

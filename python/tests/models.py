@@ -1,6 +1,7 @@
 """Small models for tests, each with a batch of samples: what `annulus.export` is called with.
 
-`python tests/models.py NAME FOLDER` exports one of them. Those that need a library that is not installed raise ImportError.
+`python tests/models.py NAME FOLDER [SIZE=N ...]` exports one of them into a folder of its name. Those that need a library that
+is not installed raise ImportError.
 """
 
 from __future__ import annotations
@@ -35,18 +36,18 @@ class Case:
 
 
 #: Makers of models, by name. The first 14 are those of the project's Rust tests.
-CASES: dict[str, Callable[[], Case]] = {}
+CASES: dict[str, Callable[..., Case]] = {}
 
 
-def case(make: Callable[[], Case]) -> Callable[[], Case]:
+def case(make: Callable[..., Case]) -> Callable[..., Case]:
     CASES[make.__name__] = make
     return make
 
 
-def make(name: str) -> Case:
-    """A model of this name, the same each time."""
+def make(name: str, **sizes: int) -> Case:
+    """A model of this name, the same each time. Some can be made larger."""
     torch.manual_seed(0)
-    return CASES[name]()
+    return CASES[name](**sizes)
 
 
 def classes(count: int, samples: int, *more: int) -> torch.Tensor:
@@ -119,25 +120,26 @@ def text(width: int = 16, words: int = 100, samples: int = 4) -> dict[str, torch
     return {"input_ids": classes(words, samples, width), "attention_mask": mask}
 
 
-def causal(width: int = 16) -> dict[str, torch.Tensor]:
-    ids = classes(100, 4, width)
+def causal(width: int = 16, words: int = 100, samples: int = 4) -> dict[str, torch.Tensor]:
+    ids = classes(words, samples, width)
     return {"input_ids": ids, "labels": ids.clone()}
 
 
 @case
-def bert() -> Case:
+def bert(width: int = 48, words: int = 100, tokens: int = 16, samples: int = 4) -> Case:
     from transformers import BertConfig, BertForSequenceClassification
 
     config = BertConfig(
-        vocab_size=100,
-        hidden_size=48,
+        vocab_size=words,
+        hidden_size=width,
         num_hidden_layers=2,
         num_attention_heads=4,
-        intermediate_size=96,
-        max_position_embeddings=32,
+        intermediate_size=2 * width,
+        max_position_embeddings=max(32, tokens),
         num_labels=3,
     )
-    return Case(BertForSequenceClassification(config), {**text(), "labels": classes(3, 4)}, None)
+    batch = {**text(tokens, words, samples), "labels": classes(3, samples)}
+    return Case(BertForSequenceClassification(config), batch, None)
 
 
 @case
@@ -169,10 +171,13 @@ LLAMA = dict(
 
 
 @case
-def llama() -> Case:
+def llama(width: int = 48, words: int = 100, tokens: int = 16, samples: int = 4) -> Case:
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    return Case(LlamaForCausalLM(LlamaConfig(**LLAMA, tie_word_embeddings=True)), causal(), None)
+    sizes = {"hidden_size": width, "intermediate_size": 2 * width, "vocab_size": words}
+    config = LlamaConfig(**{**LLAMA, **sizes}, tie_word_embeddings=True)
+    config.max_position_embeddings = max(32, tokens)
+    return Case(LlamaForCausalLM(config), causal(tokens, words, samples), None)
 
 
 @case
@@ -443,4 +448,5 @@ def nanogpt() -> Case:
 
 
 if __name__ == "__main__":
-    print(make(sys.argv[1]).export(Path(sys.argv[2])))
+    given = {name: int(value) for name, value in (pair.split("=") for pair in sys.argv[3:])}
+    print(make(sys.argv[1], **given).export(Path(sys.argv[2]) / sys.argv[1]))

@@ -1,7 +1,7 @@
-"""Takes part in a run with PyTorch, as a process that a test can kill: `taking_part.py FOLDER WORKERS [TICKET]`.
+"""Takes part in a run with PyTorch, as a process to be killed: `taking_part.py FOLDER WORKERS [TICKET] [KEY=VALUE ...]`.
 
-It founds a run without a ticket, or goes on with the run in its folder. It prints the ticket, then each round's digest, then
-the loss of the trained model.
+It founds a run with these settings, or goes on with the run in its folder, or joins with the ticket. It prints the ticket,
+then each round's digest, then the loss of the trained model.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ def leaves_its_history(event: dict[str, Any]) -> bool:
     return event["event"] == "member" and "most members have gone on without this peer" in (event.get("reason") or "")
 
 
-def main(folder: Path, workers: int, ticket: str | None) -> None:
+def main(folder: Path, workers: int, ticket: str | None, given: dict[str, str]) -> None:
     torch.set_num_threads(1)
     # Each process begins with weights of its own: only the founder's count.
     torch.seed()
     model, points = classifier(), data()
-    settings = {} if ticket else {"batch": 32, "rounds": 100_000, "lr": 5e-3}
+    settings = {} if ticket else {"batch": 32, "rounds": 100_000, "lr": 5e-3, **given}
     run = annulus.member(
         model, points, ticket=ticket, loss="cross_entropy", to=folder / "model", out=folder / "run", **LOCAL, **settings
     )
@@ -65,4 +65,6 @@ def main(folder: Path, workers: int, ticket: str | None) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3] if len(sys.argv) > 3 else None)
+    tickets = [word for word in sys.argv[3:] if "=" not in word]
+    pairs = [word.split("=", 1) for word in sys.argv[3:] if "=" in word]
+    main(Path(sys.argv[1]), int(sys.argv[2]), tickets[0] if tickets else None, dict(pairs))

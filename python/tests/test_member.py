@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import json
 import os
 import queue
@@ -230,6 +231,22 @@ class Members(unittest.TestCase):
         again = taking_part.classifier()
         self.assertLess(self.train(again, self.member(again, (points, classes))), 10)
         self.assertTrue(torch.equal(again[0].weight, model[0].weight))
+
+    def test_four_readers_give_each_sample_of_an_epoch_once(self) -> None:
+        points, classes = (column[:320] for column in taking_part.data())
+        model = taking_part.classifier()
+        settings = {"batch": 32, "rounds": 30, "held_out": 0}
+        run = self.member(model, (points, classes), loss="cross_entropy", checked=False, **settings)
+        seen: collections.Counter[int] = collections.Counter()
+        for inputs, targets in run.loader(5, workers=4):
+            # Which samples these are, by their values. Those that try the device out are not the run's.
+            numbers = (inputs[:, None] == points).all(2).int().argmax(1)
+            self.assertTrue(torch.equal(points[numbers], inputs))
+            if not run._is_trial:
+                seen.update(numbers.tolist())
+            run.backward(nn.functional.cross_entropy(model(inputs), targets))
+        self.assertEqual(seen, collections.Counter({number: 3 for number in range(320)}))
+        self.assert_audited(self.folder / "pytorch")
 
     def test_a_paused_member_goes_on_with_the_same_process(self) -> None:
         model, run = self.found(rounds=100_000, batch=32)

@@ -56,6 +56,7 @@ pub fn browser_test(root: &Path) -> bool {
         "split_in_tabs",
         "graph_in_tabs",
         "kernels_in_browser",
+        "pytorch",
     ]
     .map(|name| ["--test", name]);
     tally.add(cargo_test(root, &tests.concat(), &[]));

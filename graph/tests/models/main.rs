@@ -11,4 +11,5 @@ mod lanes;
 mod modes;
 mod pace;
 mod steps;
+mod twins;
 mod write;

@@ -121,7 +121,7 @@ pub(crate) fn about(
             about
         }
         Err(why) => {
-            let inner = (factory.load_inner)(&manifest.task_config, &manifest.layout);
+            let inner = (factory.load_inner)(&manifest.task_config, &manifest.layout, None);
             let warning = format!(
                 "what the file would tell of the run's data, such as a vocabulary, is not in it: {why}"
             );

@@ -79,6 +79,10 @@ pub trait Task: Send + Sync + Sized + 'static {
     /// The name of the file that [`pack`](Self::pack) makes of a folder of data; none: the run learns from the folder itself.
     const PACKED: Option<&'static str> = None;
 
+    /// Whether inner steps ([`stages`](Self::stages)) need this file of the run's data, such as the model itself. A peer that
+    /// computes nothing else fetches only such files. None: they need no file at all.
+    const INNER: Option<fn(&str) -> bool> = None;
+
     /// Help for the fields of [`Config`](Self::Config): the form of each, such as `hidden=N`, and one line.
     const HELP: &'static [(&'static str, &'static str)] = &[];
 
@@ -117,16 +121,16 @@ pub trait Task: Send + Sync + Sized + 'static {
     /// If the settings make no sense or the data cannot be read.
     fn new(config: Self::Config, data: Option<&Data>) -> Result<Self, TaskError>;
 
-    /// Makes the task for a peer that computes only inner steps ([`stages`](Self::stages)), which need no data: a model
-    /// with this layout, and any data set of at least one sample. The default calls [`new`](Self::new) without data,
-    /// which suits models whose shape does not depend on the data.
+    /// Makes the task for a peer that computes only inner steps ([`stages`](Self::stages)), which need no samples: a model with
+    /// this layout, and any data set of at least one sample. `data` has the files of [`INNER`](Self::INNER). The default calls
+    /// [`new`](Self::new), which suits models whose shape does not depend on the samples.
     ///
     /// # Errors
     ///
     /// As there.
-    fn without_data(config: Self::Config, layout: &Layout) -> Result<Self, TaskError> {
+    fn inner(config: Self::Config, layout: &Layout, data: Option<&Data>) -> Result<Self, TaskError> {
         let _ = layout;
-        Self::new(config, None)
+        Self::new(config, data)
     }
 
     /// The training data.

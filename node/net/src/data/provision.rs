@@ -6,6 +6,8 @@
 //! whose number is known. If a peer falls silent, the newcomer continues with another one at the block that it has
 //! reached.
 //!
+//! A newcomer may want some of the files only. Each has a digest of its own, so it needs no other to check them.
+//!
 //! Nothing that a peer sends is trusted. The run's manifest has the hash of the listing, which has the files' sizes and
 //! hashes, which prove the nodes, which prove each block before it is stored. Names become file names only if they are
 //! safe everywhere. The data is used only if the task reads from it the data that the manifest names.
@@ -152,7 +154,13 @@ pub trait Store {
     /// The finished data.
     type Whole;
 
-    /// Prepares for these files, and returns how many bytes of each exist: all, or whole [`BLOCK`]s.
+    /// Whether the file of this name is needed here. The default takes all.
+    fn wants(&self, name: &str) -> bool {
+        let _ = name;
+        true
+    }
+
+    /// Prepares for these files, the wanted ones of the run's, and returns how many bytes of each exist: all, or whole [`BLOCK`]s.
     fn begin(&mut self, listing: &Listing) -> Result<Vec<u64>, String>;
 
     /// Appends a checked block to a file.
@@ -332,6 +340,25 @@ enum Ended {
     Here(String),
 }
 
+/// The run's files that are wanted here.
+struct Wanted {
+    listing: Listing,
+    /// The place of each in the run's listing.
+    places: Vec<u32>,
+}
+
+impl Wanted {
+    fn of(listing: Listing, store: &impl Store) -> Self {
+        let Listing { folder, files } = listing;
+        let files = (0..).zip(files).filter(|(_, file)| store.wants(&file.name));
+        let (places, files) = files.unzip();
+        Self {
+            listing: Listing { folder, files },
+            places,
+        }
+    }
+}
+
 /// A visit to one peer.
 struct Visit {
     /// The peers that it named.
@@ -367,11 +394,12 @@ impl Visit {
         if !listing.is_sound() {
             return Err(because("the run's files cannot be handed out"));
         }
-        if listing.total() > limit {
-            return Err(Ended::Out(Out::TooLarge(listing.total())));
+        let wanted = Wanted::of(listing, store);
+        if wanted.listing.total() > limit {
+            return Err(Ended::Out(Out::TooLarge(wanted.listing.total())));
         }
         loop {
-            let alone = self.all_files(&mut line, store, &listing, tell).await?;
+            let alone = self.all_files(&mut line, store, &wanted, tell).await?;
             match store.finish() {
                 Ok(whole) => return Ok(whole),
                 Err(Trouble::Here(why)) => return Err(Ended::Here(why)),
@@ -393,7 +421,7 @@ impl Visit {
         &mut self,
         line: &mut L,
         store: &mut S,
-        listing: &Listing,
+        Wanted { listing, places }: &Wanted,
         tell: &mut dyn FnMut(News),
     ) -> Result<bool, Ended> {
         let have = store.begin(listing).map_err(Ended::Here)?;
@@ -404,7 +432,7 @@ impl Visit {
                 continue;
             }
             let ask = Ask {
-                file: file as u32,
+                file: places[file],
                 from,
             };
             line.send(&encode(&ask)).await.map_err(Ended::Lost)?;

@@ -148,7 +148,7 @@ impl Task for Gpt {
         })
     }
 
-    fn without_data(config: GptConfig, layout: &Layout) -> Result<Self, TaskError> {
+    fn inner(config: GptConfig, layout: &Layout, _data: Option<&Data>) -> Result<Self, TaskError> {
         if !config.init.is_empty() {
             let problem = "a model that starts from given weights (init=) needs its data on every member, so it cannot be \
                            split";

@@ -47,7 +47,7 @@ fn an_exported_model_tells_its_real_sizes_and_its_characters() {
     }
     // Without the text its size is known by the model, and its characters are not.
     let layout = crate::trainer::layout_of(&task.model(&Device::flex()), |_| None).unwrap();
-    let blank = Gpt::without_data(config, &layout).unwrap();
+    let blank = Gpt::inner(config, &layout, None).unwrap();
     assert_eq!(
         (of(&blank, "vocabulary_size").as_deref(), of(&blank, "characters")),
         (Some("4"), None)
@@ -208,7 +208,7 @@ fn a_gpu_takes_the_vocabulary_of_gpt_2_as_the_cpu_does() {
         .map(|tensor| (&*tensor.name, &*tensor.shape));
     let half = [25_152, 768];
     assert!(tokens.eq([("tokens.weight", &half[..]), ("tokens.rest.0", &half)]));
-    assert_eq!(Gpt::without_data(config, &layout).unwrap().shape, task.shape);
+    assert_eq!(Gpt::inner(config, &layout, None).unwrap().shape, task.shape);
 
     let mut on_gpu = Trainer::new(task, &gpu, TrainerOptions::default()).unwrap();
     let params = on_cpu.init();
@@ -489,7 +489,7 @@ fn a_model_that_has_learnt_to_count_writes_what_it_has_learnt() {
 }
 
 #[test]
-fn without_data_the_model_is_that_of_the_layout() {
+fn inner_steps_are_those_of_the_layouts_model() {
     let few = file("few", &"few letters\n".repeat(40));
     let data = Data::open(&few).unwrap();
     for vocabulary in [Unit::Bytes, Unit::Characters] {
@@ -500,7 +500,7 @@ fn without_data_the_model_is_that_of_the_layout() {
         };
         let with = Gpt::new(config(), Some(&data)).unwrap();
         let model = ModelSteps::of(&with, 3).unwrap();
-        let without = Gpt::without_data(config(), &model.layout).unwrap();
+        let without = Gpt::inner(config(), &model.layout, None).unwrap();
         assert_eq!(ModelSteps::of(&without, 3).unwrap(), model);
         let drawn = |task: &Gpt| {
             let mut all = Vec::new();
@@ -585,7 +585,7 @@ fn a_model_starts_from_given_weights() {
     assert!(told(Gpt::new(config("x"), None)).contains("--data FOLDER"));
     let file = Data::file_in_memory("text", text());
     assert!(told(Gpt::new(config("x"), Some(&file))).contains("--data FOLDER"));
-    assert!(told(Gpt::without_data(config("x"), &layout)).contains("cannot be split"));
+    assert!(told(Gpt::inner(config("x"), &layout, None)).contains("cannot be split"));
     let empty = Data::folder_in_memory(Vec::new());
     assert!(told(Gpt::new(config(""), Some(&empty))).contains("has no input.txt"));
 }

@@ -19,7 +19,8 @@ use std::sync::OnceLock;
 
 use super::init;
 use crate::task::{
-    Data, HeldOut, Layer, Right, Scores, Stages, Task, TaskError, Tensors, TestPart, Tested, floats, follow,
+    Data, HeldOut, Layer, Layout, Right, Scores, Stages, Task, TaskError, Tensors, TestPart, Tested, floats,
+    follow,
 };
 use crate::trainer::with_tensors;
 use samples::{Batch, Samples};
@@ -40,6 +41,8 @@ const PIECE_ELEMENTS: u64 = 3 << 19;
 
 /// Samples that a model is tried with when it is read.
 const PROBED: usize = 3;
+
+const NO_FOLDER: &str = "give --data FOLDER, a model that annulus.export has written";
 
 /// Settings of [`ModelFile`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -83,26 +86,16 @@ impl ModelFile {
         if !(0.0..1.0).contains(&config.held_out) {
             return Err(format!("held_out={} is not from 0 to below 1", config.held_out).into());
         }
-        let model = init::bytes(data, MODEL)?.ok_or_else(|| missing(data, MODEL))?;
-        let weights = init::bytes(data, WEIGHTS)?;
+        let files = Files::read(config, data)?;
         let samples = init::bytes(data, SAMPLES)?.ok_or_else(|| missing(data, SAMPLES))?;
-        let start = init::weights(&config.init, data)?;
-        let mut hasher = blake3::Hasher::new();
-        let files: [&[u8]; 3] = [&model, weights.as_deref().unwrap_or_default(), &samples];
-        for file in files.into_iter().chain(start.as_deref()) {
-            hasher.update(&(file.len() as u64).to_le_bytes()).update(file);
-        }
-        let digest = Digest(*hasher.finalize().as_bytes());
-        let options = ReadOptions {
-            as_is: config.as_is,
-            ..ReadOptions::default()
-        };
-        let mut graph = Graph::read(&model, weights.as_deref(), &options)?;
-        if let Some(start) = start {
-            init::fit((&config.init, &start), |tensors| graph.start_from(tensors))?;
-        }
+        let graph = files.graph(config)?;
         let tensors = read_tensors(&samples).map_err(|error| format!("{SAMPLES}: {error}"))?;
+        let digest = files.digest(&samples);
         let samples = Samples::new(inputs(&graph, tensors)?, config.held_out, digest)?;
+        Self::of(graph, samples)
+    }
+
+    fn of(mut graph: Graph, samples: Samples) -> Result<Self, TaskError> {
         // Also tells of an operation that does not fit before training begins.
         let probe = samples.first(PROBED).inputs;
         let elements = graph.fuse(&probe)? / probe[0].1.shape()[0] as u64;
@@ -149,6 +142,46 @@ impl ModelFile {
     }
 }
 
+/// The files of a model.
+struct Files {
+    model: Vec<u8>,
+    weights: Option<Vec<u8>>,
+    /// The weights that the run starts from.
+    start: Option<Vec<u8>>,
+}
+
+impl Files {
+    fn read(config: &ModelFileConfig, data: &Data) -> Result<Self, TaskError> {
+        Ok(Self {
+            model: init::bytes(data, MODEL)?.ok_or_else(|| missing(data, MODEL))?,
+            weights: init::bytes(data, WEIGHTS)?,
+            start: init::weights(&config.init, data)?,
+        })
+    }
+
+    /// Covers the model and its samples.
+    fn digest(&self, samples: &[u8]) -> Digest {
+        let mut hasher = blake3::Hasher::new();
+        let files: [&[u8]; 3] = [&self.model, self.weights.as_deref().unwrap_or_default(), samples];
+        for file in files.into_iter().chain(self.start.as_deref()) {
+            hasher.update(&(file.len() as u64).to_le_bytes()).update(file);
+        }
+        Digest(*hasher.finalize().as_bytes())
+    }
+
+    fn graph(&self, config: &ModelFileConfig) -> Result<Graph, TaskError> {
+        let options = ReadOptions {
+            as_is: config.as_is,
+            ..ReadOptions::default()
+        };
+        let mut graph = Graph::read(&self.model, self.weights.as_deref(), &options)?;
+        if let Some(start) = &self.start {
+            init::fit((&config.init, start), |tensors| graph.start_from(tensors))?;
+        }
+        Ok(graph)
+    }
+}
+
 fn missing(data: &Data, name: &str) -> String {
     format!("{} has no {name}; export the model again", data.path().display())
 }
@@ -185,10 +218,17 @@ impl Task for ModelFile {
         ),
         init::HELP,
     ];
+    /// The model without the samples.
+    const INNER: Option<fn(&str) -> bool> = Some(|file| file != SAMPLES);
 
     fn new(config: ModelFileConfig, data: Option<&Data>) -> Result<Self, TaskError> {
-        let data = data.ok_or("give --data FOLDER, a model that annulus.export has written")?;
-        Self::read(&config, data)
+        Self::read(&config, data.ok_or(NO_FOLDER)?)
+    }
+
+    fn inner(config: ModelFileConfig, _layout: &Layout, data: Option<&Data>) -> Result<Self, TaskError> {
+        let graph = Files::read(&config, data.ok_or(NO_FOLDER)?)?.graph(&config)?;
+        let samples = Samples::new(graph.blank(PROBED)?, 0.0, Digest([0; 32]))?;
+        Self::of(graph, samples)
     }
 
     fn dataset(&self) -> &Samples {

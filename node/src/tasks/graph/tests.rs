@@ -9,14 +9,16 @@ use crate::device::OpenDevice;
 use crate::task::Dataset;
 use crate::tasks::gpt::windows::Tokens;
 use crate::tasks::gpt::{Gpt, GptConfig};
+use crate::trainer::span::ModelSteps;
 use crate::trainer::{Trainer, TrainerOptions, Worker};
 use annulus_core::TensorRule;
-use annulus_graph::{Numbers, named_gradients};
+use annulus_graph::{NamedGradient, Numbers, named_gradients};
 use bytes::Bytes;
 use files::{Message, Model, constant, integer, integers, node, several};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 fn fixture(name: &str) -> Vec<u8> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../graph/tests/fixtures");
@@ -199,32 +201,17 @@ fn block(mut model: Model, block: &str, x: &str) -> Model {
     add(model, "Add", &["x1", "down"], "out")
 }
 
-#[test]
-fn a_language_model_as_a_graph_has_the_bits_of_the_task_gpt() {
-    let (layers, heads, width, context) = (2, 2, 16, 12);
-    let config = GptConfig {
+/// A model of the task `gpt`, as an exporter spells it out. The inputs are `x` and `y`, the tokens and those that follow.
+fn language_model(config: &GptConfig, parameters: &[NamedGradient]) -> Vec<u8> {
+    let &GptConfig {
         layers,
         heads,
         width,
         context,
-        ..GptConfig::default()
-    };
-    let task = Gpt::new(config, None).unwrap();
-    let device = Device::flex().autodiff();
-    device.seed(5);
-    let transformer = task.model(&device);
-    let batch = task.dataset().batch(&[3, 70, 500, 9]);
-    let Tokens {
-        inputs,
-        targets,
-        windows,
-    } = batch.clone();
-    let loss = task.loss(&transformer, batch, &device);
-    let gradients = loss.backward();
-    let expected = named_gradients(&transformer, &gradients);
-
+        ..
+    } = config;
     let mut model = Model::default().input("x", 7).input("y", 7);
-    for own in &expected {
+    for own in parameters {
         let shape: Vec<i64> = own.shape.iter().map(|n| *n as i64).collect();
         model = model.trained(&own.name, &shape, &floats(&own.value));
     }
@@ -252,14 +239,41 @@ fn a_language_model_as_a_graph_has_the_bits_of_the_task_gpt() {
         x = format!("{own}.out");
     }
     let scores = ours("Linear", &["features", "tokens.weight"], "scores");
-    let file = model
+    model
         .node(node("LayerNormalization", &[&x, "norm.gamma"], &["features"]))
         .node(scores.bytes(5, &integer("outputs_first", 1).0))
         .node(constant("to_logits", &integers("", &[2], &[-1, 256])))
         .node(node("Reshape", &["scores", "to_logits"], &["logits"]))
         .node(node("Reshape", &["y", "flat"], &["classes"]))
         .node(node("SoftmaxCrossEntropyLoss", &["logits", "classes"], &["loss"]))
-        .file();
+        .file()
+}
+
+#[test]
+fn a_language_model_as_a_graph_has_the_bits_of_the_task_gpt() {
+    let (layers, heads, width, context) = (2, 2, 16, 12);
+    let config = GptConfig {
+        layers,
+        heads,
+        width,
+        context,
+        ..GptConfig::default()
+    };
+    let task = Gpt::new(config.clone(), None).unwrap();
+    let device = Device::flex().autodiff();
+    device.seed(5);
+    let transformer = task.model(&device);
+    let batch = task.dataset().batch(&[3, 70, 500, 9]);
+    let Tokens {
+        inputs,
+        targets,
+        windows,
+    } = batch.clone();
+    let loss = task.loss(&transformer, batch, &device);
+    let gradients = loss.backward();
+    let expected = named_gradients(&transformer, &gradients);
+
+    let file = language_model(&config, &expected);
     let mut graph = Graph::read(&file, None, &ReadOptions::default()).unwrap();
     let ids = |ids: Vec<i32>| {
         let ids = ids.into_iter().map(i64::from).collect();
@@ -295,6 +309,110 @@ fn a_language_model_as_a_graph_has_the_bits_of_the_task_gpt() {
         });
         assert!(own_bits == bits, "the gradient of {} differs", own.name);
     }
+}
+
+#[test]
+fn inner_steps_need_the_model_and_no_samples() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../python/tests/fixtures/nanogpt");
+    let bytes = |name: &str| Bytes::from(std::fs::read(folder.join(name)).unwrap());
+    let file = |name: &str| (name.to_owned(), bytes(name));
+    let config = ModelFileConfig::default;
+    let all = Data::folder_in_memory(vec![file(MODEL), file(WEIGHTS), file(SAMPLES)]);
+    let whole = ModelFile::new(config(), Some(&all)).unwrap();
+    let model = ModelSteps::of(&whole, 1).unwrap();
+    let needs = ModelFile::INNER.unwrap();
+    assert_eq!([MODEL, WEIGHTS, SAMPLES].map(needs), [true, true, false]);
+    let some = Data::folder_in_memory(vec![file(MODEL), file(WEIGHTS)]);
+    let inner = ModelFile::inner(config(), &model.layout, Some(&some)).unwrap();
+    assert!(ModelSteps::of(&inner, 1).unwrap() == model);
+
+    // A file that does not tell the shapes of a sample.
+    let scores = ours("Linear", &["x", "w"], "scores");
+    let shapeless = Model::default()
+        .input("x", 1)
+        .trained("w", &[2, 1], &[0.0; 2])
+        .node(scores)
+        .node(node("ReduceMean", &["scores"], &["loss"]).bytes(5, &integer("keepdims", 0).0))
+        .file();
+    let some = Data::folder_in_memory(vec![(MODEL.to_owned(), Bytes::from(shapeless))]);
+    let said = told(ModelFile::inner(config(), &model.layout, Some(&some)));
+    assert!(
+        said.contains("the input `x` has axes whose length the file does not tell"),
+        "{said}"
+    );
+}
+
+/// nanoGPT's setting for processors, 12 windows of 64 tokens, as peers compute it. Run it alone, with `--ignored --nocapture
+/// time_of_a_step`.
+#[test]
+#[ignore = "a measurement"]
+fn time_of_a_step_as_a_graph_and_as_the_task() {
+    let config = GptConfig {
+        layers: 4,
+        heads: 4,
+        width: 128,
+        context: 64,
+        ..GptConfig::default()
+    };
+    let task = Gpt::new(config.clone(), None).unwrap();
+    let device = Device::flex().autodiff();
+    let transformer = task.model(&device);
+    let starts: Vec<u64> = (0..12).map(|number| number * 101).collect();
+    let batch = task.dataset().batch(&starts);
+    let loss = task.loss(&transformer, batch.clone(), &device);
+    let file = language_model(&config, &named_gradients(&transformer, &loss.backward()));
+    let ids = [("x", batch.inputs), ("y", batch.targets)].map(|(name, ids)| {
+        let bytes: Vec<u8> = ids.iter().flat_map(|id| i64::from(*id).to_le_bytes()).collect();
+        (name, bytes)
+    });
+    let views = ids
+        .iter()
+        .map(|(name, bytes)| (name, TensorView::new(Dtype::I64, vec![12, 64], bytes).unwrap()));
+    let files = [
+        (MODEL, file),
+        (SAMPLES, safetensors::serialize(views, None).unwrap()),
+    ];
+    let files = files.map(|(name, bytes)| (name.to_owned(), Bytes::from(bytes)));
+    let all = ModelFileConfig {
+        held_out: 0.0,
+        ..ModelFileConfig::default()
+    };
+    let graph = ModelFile::new(all, Some(&Data::folder_in_memory(files.to_vec()))).unwrap();
+
+    let (cpu, options) = (
+        OpenDevice::cpu(),
+        TrainerOptions {
+            seed: 0,
+            micro_batch: 0,
+        },
+    );
+    let mut by_task = Trainer::new(Arc::new(task), &cpu, options).unwrap();
+    let mut by_graph = Trainer::new(Arc::new(graph), &cpu, options).unwrap();
+    let params = by_task.init();
+    let numbers: Vec<u64> = (0..12).collect();
+    let mut seconds = [Vec::new(), Vec::new()];
+    for turn in 0..40 {
+        let workers: [(&mut dyn Worker, &[u64]); 2] = [(&mut by_task, &starts), (&mut by_graph, &numbers)];
+        for (seconds, (worker, samples)) in seconds.iter_mut().zip(workers) {
+            let before = Instant::now();
+            for _ in 0..5 {
+                let made = worker.contribute(params.clone(), samples).unwrap();
+                assert_eq!(made.samples, 12);
+            }
+            // The first turns warm up.
+            if turn >= 5 {
+                seconds.push(before.elapsed().as_secs_f64() / 5.0);
+            }
+        }
+    }
+    let [by_task, by_graph] = seconds.map(|mut all| {
+        all.sort_by(f64::total_cmp);
+        all[all.len() / 2] * 1e3
+    });
+    println!(
+        "the task {by_task:.2} ms, as a graph {by_graph:.2} ms, {:.3} times",
+        by_graph / by_task
+    );
 }
 
 /// All samples of a folder as one worker's share, and what the running statistics are after a round of it.

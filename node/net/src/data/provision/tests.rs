@@ -93,10 +93,16 @@ struct TestStore {
     right: Vec<Vec<u8>>,
     files: Vec<Vec<u8>>,
     begun: u32,
+    /// The only file that it wants; none: all.
+    only: Option<&'static str>,
 }
 
 impl Store for TestStore {
     type Whole = u32;
+
+    fn wants(&self, name: &str) -> bool {
+        self.only.is_none_or(|only| only == name)
+    }
 
     fn begin(&mut self, listing: &Listing) -> Result<Vec<u64>, String> {
         self.begun += 1;
@@ -204,6 +210,7 @@ fn fetched_as(
         right: data().to_vec(),
         files: vec![],
         begun: 0,
+        only: None,
     };
     let files = listing.digest();
     let whole = {
@@ -225,6 +232,28 @@ fn what_one_peer_hands_out_is_fetched() {
     let got = |bytes| News::Got { bytes, total: TOTAL };
     assert_eq!(news[0], got(0));
     assert_eq!(news.last(), Some(&got(TOTAL)));
+}
+
+#[test]
+fn files_that_are_not_wanted_stay_where_they_are() {
+    let [_, small] = data();
+    let mut world = World(vec![hands_out(data(), &[])], 0);
+    let mut store = TestStore {
+        wanted: vec![small.clone()],
+        right: vec![small.clone()],
+        files: vec![],
+        begun: 0,
+        only: Some("b"),
+    };
+    // The large file would be beyond the limit.
+    let (files, limit) = (listing_of(&data()).digest(), small.len() as u64);
+    let mut news = vec![];
+    let mut tell = |told| news.push(told);
+    let fetching = fetch(&mut world, &mut store, source(0), files, limit, &mut tell);
+    let whole = pin!(fetching).poll(&mut Context::from_waker(Waker::noop()));
+    assert!(matches!(whole, Poll::Ready(Ok((1, _)))));
+    let (bytes, total) = (limit, limit);
+    assert_eq!(news.last(), Some(&News::Got { bytes, total }));
 }
 
 #[test]
