@@ -141,8 +141,8 @@ impl Folder {
     }
 }
 
-/// What taking a folder puts into it. It is removed if nothing else has come into the folder when this is dropped: if no run could
-/// begin there, because of bad data for example, the next start finds what the first one found.
+/// The files that taking a folder puts into it. They are removed if nothing else has come into the folder when this is dropped. So
+/// where no run could begin, because of bad data for example, the next start finds the folder as the first one did.
 struct Traces {
     folder: PathBuf,
     /// The names in it before; none if there was no such folder.
