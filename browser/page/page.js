@@ -1,6 +1,7 @@
 // The page: joins the run's model, the worker and the words to the elements of index.html.
 
 import { bytes, count, duration, loss, percent, qualities, seconds, short, significant } from "./format.js";
+import { asked, fields, told } from "./fields.js";
 import { Run } from "./model.js";
 import { Plot } from "./plot.js";
 import { Ring } from "./ring.js";
@@ -19,6 +20,11 @@ const PATIENCE_MS = 20_000;
 const LEAVE_MS = { whole: 20_000, split: 60_000 };
 const SHOWN_CHANGES = 7;
 const SHOWN_LINKS = 24;
+const SHOWN_ANSWERS = 11;
+const HELP = {
+  text: "The model continues your text with what it has learnt so far.",
+  row: "This tab answers with what the model has learnt so far. Your values stay here.",
+};
 
 const $ = (id) => document.getElementById(id);
 const run = new Run();
@@ -54,8 +60,10 @@ let pausedByHand = false;
 let asleep = false;
 let pauseTold = false;
 let waitingBackend = "gpu";
-let writing = null;
-let sampleProblem = "The model continues your text with what it has learnt so far.";
+/** A timer while an answer of the model is on its way. */
+let asking = null;
+/** What is wrong with the last answer; null before the first. */
+let askProblem = null;
 let drawing = null;
 let drawn = -Infinity;
 let watchTimer = null;
@@ -94,6 +102,7 @@ function heard(message) {
   if (message?.type === "device") page.device = { gpu: message.gpu ?? null, problem: message.problem ?? "" };
   if (message?.type === "event") run.takeEvent(message.event, session.ready?.peer);
   if (message?.type === "text") showText(message);
+  if (message?.type === "answer") showAnswer(message);
   // A trainer that fails before the start could not even look at the device.
   if (session.failure && page.mode === "invited") page.mode = "session";
   if (!session.active) run.stop();
@@ -230,29 +239,50 @@ function sleep(now) {
   if (!asleep) watch();
 }
 
-// Text.
+// Questions to the model.
 
 $("sample-form").addEventListener("submit", (event) => {
   event.preventDefault();
-  if (!session.canSample || writing) return;
   const prompt = $("prompt").value;
-  session.worker.postMessage({ type: "sample", prompt, ...SAMPLE });
-  showText({ prompt, text: "", done: false });
+  if (ask({ type: "sample", prompt, ...SAMPLE })) showText({ prompt, text: "", done: false });
 });
+
+$("predict-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  if (ask({ type: "predict", row: asked(event.target) })) wait(false);
+});
+
+/** Asks the worker, unless it has no model or another question; says whether it did. */
+function ask(question) {
+  const free = session.canAsk && !asking;
+  if (free) session.worker.postMessage(question);
+  return free;
+}
+
+/** Shows whether an answer is still on its way, and what is wrong with it. */
+function wait(done, problem) {
+  clearTimeout(asking);
+  askProblem = problem ?? "";
+  const silent = "The trainer does not answer; it may be busy. Try again in a moment.";
+  asking = done ? null : setTimeout(wait, PATIENCE_MS, true, silent);
+  drawAsk();
+}
 
 /** Shows a sample: `text` is all of it so far, without the prompt. */
 function showText({ prompt, text, done, problem }) {
-  clearTimeout(writing);
-  sampleProblem = problem ?? "";
-  writing = done ? null : setTimeout(() => {
-    writing = null;
-    sampleProblem = "The trainer does not answer; it may be busy. Try again in a moment.";
-    drawSample();
-  }, PATIENCE_MS);
   $("written").replaceChildren(make("span", "given", prompt), text);
   $("written").hidden = false;
   if (done) put("said", prompt + text);
-  drawSample();
+  wait(done, problem);
+}
+
+/** Shows what is predicted for a row. */
+function showAnswer({ answer, problem }) {
+  const pairs = answer ? told(answer).slice(0, SHOWN_ANSWERS) : [];
+  $("answer").replaceChildren(...pairs.map(([name, value]) => make("div", "", make("dt", "", name), make("dd", "", value))));
+  $("answer").hidden = !answer;
+  put("said", pairs.map((pair) => pair.join(": ")).join(", "));
+  wait(true, problem);
 }
 
 // Drawing.
@@ -281,7 +311,7 @@ function drawNow() {
   drawLinks(picture);
   drawMachine();
   drawChanges(picture);
-  drawSample();
+  drawAsk();
   const name = run.info?.run ?? run.status?.run;
   put("run", name && `Run ${short(name)}`);
 }
@@ -413,12 +443,16 @@ function drawChanges({ changes, mine }) {
   }) : [make("li", "when", "No peer has come or gone yet.")]);
 }
 
-function drawSample() {
-  $("sample-section").hidden = !session.generates || page.mode !== "session" || ["left", "failed"].includes(session.state);
-  $("write").setAttribute("aria-disabled", !session.canSample || writing !== null);
-  put("write", writing ? "Writing …" : "Continue");
-  $("written").setAttribute("aria-busy", writing !== null);
-  put("sample-help", session.canSample ? sampleProblem : "You can ask the model as soon as it is here.");
+function drawAsk() {
+  const { generates, schema, canAsk } = session;
+  $("ask-section").hidden = !(generates || schema) || page.mode !== "session" || ["left", "failed"].includes(session.state);
+  $("sample-form").hidden = !generates;
+  $("predict-form").hidden = !schema;
+  once($("inputs"), schema, () => fields(schema?.inputs ?? []));
+  for (const id of ["write", "predict"]) $(id).setAttribute("aria-disabled", !canAsk || asking !== null);
+  put("write", asking ? "Writing …" : "Continue");
+  $("written").setAttribute("aria-busy", asking !== null);
+  put("ask-help", canAsk ? askProblem ?? (schema ? HELP.row : HELP.text) : "You can ask the model as soon as it is here.");
 }
 
 conditions();

@@ -15,7 +15,7 @@ export class Session {
   reset() {
     Object.assign(this, {
       state: null, detail: "", failure: null, ready: null, fetch: null, sync: null, done: null, backend: null, leaving: false,
-      generates: false,
+      generates: false, schema: null,
     });
   }
 
@@ -51,8 +51,8 @@ export class Session {
     return ACTIVE.includes(this.state);
   }
 
-  /** Whether the worker has a model to ask for text. */
-  get canSample() {
+  /** Whether the worker has a model to ask. */
+  get canAsk() {
     return Boolean(this.worker) && [...ACTIVE.slice(4), "ended"].includes(this.state);
   }
 
@@ -80,6 +80,7 @@ export class Session {
       if (this.state === "left") return this.end();
     }
     if (type === "generates") this.generates = true;
+    if (type === "predicts") this.schema = message.schema;
     if (type === "event" && ["ready", "fetch", "sync", "done"].includes(event?.event)) this[event.event] = event;
     this.changed(message);
   }

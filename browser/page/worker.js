@@ -111,6 +111,8 @@ self.onmessage = async ({ data }) => {
       return answer(calculating.then((made) => made.tryOut()));
     case "sample":
       return participant?.write(data.prompt, data.length, data.temperature);
+    case "predict":
+      return participant?.predict(data.row);
     case "power":
       return started?.then(() => participant?.power(data.value));
   }

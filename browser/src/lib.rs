@@ -7,6 +7,8 @@
 //! trains), `link` and `dial` (WebTransport), `compute`, `device`, and `page/` for what the volunteer sees. Outside of a browser this crate is empty.
 
 #[cfg(target_family = "wasm")]
+mod answers;
+#[cfg(target_family = "wasm")]
 mod compute;
 #[cfg(target_family = "wasm")]
 mod device;

@@ -117,6 +117,17 @@ impl Page {
         self.post(&json!({"type": "generates"}));
     }
 
+    /// That the run's model predicts, and what a row must have.
+    pub fn predicts(&self, schema: &Value) {
+        self.post(&json!({"type": "predicts", "schema": schema}));
+    }
+
+    /// The model's prediction for a row, or the reason why there is none.
+    pub fn answer(&self, answer: Result<Value, String>) {
+        let (answer, problem) = (answer.as_ref().ok(), answer.as_ref().err());
+        self.post(&json!({"type": "answer", "answer": answer, "problem": problem}));
+    }
+
     /// A sample of text, as far as it is written, and why it goes no further if something is wrong.
     pub fn text(&self, prompt: &str, text: &str, done: bool, problem: Option<&str>) {
         self.post(&json!({"type": "text", "prompt": prompt, "text": text, "done": done, "problem": problem}));

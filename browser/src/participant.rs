@@ -1,5 +1,6 @@
 //! A tab's way through a run: from the ticket to the last round.
 
+use crate::answers::Answers;
 use crate::compute::{Compute, ComputeBackend, Job};
 use crate::device::{self, Backend, Gpu};
 use crate::dial::{LocalPeer, dial};
@@ -123,6 +124,12 @@ pub async fn take_part(
         parameters: manifest.layout.len as u64,
         target: manifest.target.get(),
     }));
+    let answers = Answers::new(
+        TextGenerator::start(factory, page.clone()),
+        find(factories, &manifest)?.predicts.map(|_| loaded.live()),
+        manifest.layout.clone(),
+        page.clone(),
+    );
     let drawing = manifest.split.as_ref().map(|_| loaded.drawing());
     let participant = Participant {
         me: &me,
@@ -132,16 +139,12 @@ pub async fn take_part(
         sponsor,
         compute: Compute::start(backend, manifest.layout.len, options.power),
         manifest,
-        text_generator: TextGenerator::start(factory, page.clone()),
+        answers,
         commands,
         page,
     };
-    let state = participant.run().await?;
-    let detail = match state {
-        State::Ended => "every sample was counted",
-        _ => "",
-    };
-    page.state(state, detail);
+    participant.run().await?;
+    page.state(State::Left, "");
     Ok(())
 }
 
@@ -299,14 +302,14 @@ struct Participant<'a, F> {
     initial: Option<Initial>,
     manifest: Arc<Manifest>,
     compute: Compute,
-    text_generator: TextGenerator,
+    answers: Answers,
     commands: &'a Queue<Command>,
     page: &'a Page,
 }
 
 impl<F: Fn() -> LocalPeer> Participant<'_, F> {
-    /// Takes part, with pauses if the volunteer wants them. How it ended.
-    async fn run(&self) -> Result<State, Failure> {
+    /// Takes part until the volunteer wants no more, with pauses if they want them.
+    async fn run(&self) -> Result<(), Failure> {
         // Where others were found, for the next time: the server may be gone by then.
         let mut others: Vec<Member> = Vec::new();
         loop {
@@ -314,16 +317,21 @@ impl<F: Fn() -> LocalPeer> Participant<'_, F> {
             let mut driver = self.driver(&others);
             let samples = self.manifest.samples.get();
             self.compute.jobs.push(Job::Warm { samples });
-            let mut tab = Tab::new(&self.compute, &self.text_generator, self.commands, self.page);
+            let mut tab = Tab::new(&self.compute, &self.answers, self.commands, self.page);
             let exit = host::run(&mut tab, &mut driver).await;
             driver.link().drain().await;
             others.clone_from(&driver.peer().head().members);
+            let params = driver.peer().state().params.clone();
             drop(driver);
             if let Some(failure) = tab.broken {
                 return Err(failure);
             }
             match (exit, tab.going) {
-                (Exit::Finished, _) => return Ok(State::Ended),
+                (Exit::Finished, _) => {
+                    self.page.state(State::Ended, "every sample was counted");
+                    while self.resumed(&params).await {}
+                    return Ok(());
+                }
                 (Exit::NotFinite, _) => {
                     let message = "no member's loss is finite any more: the run needs a lower learning rate";
                     return Err(Failure::new(Kind::Internal, message));
@@ -341,11 +349,11 @@ impl<F: Fn() -> LocalPeer> Participant<'_, F> {
                 (Exit::Left, Some(Going::Back)) => {}
                 (Exit::Left, Some(Going::Aside)) => {
                     self.page.state(State::Paused, "");
-                    if !self.resumed().await {
-                        return Ok(State::Left);
+                    if !self.resumed(&params).await {
+                        return Ok(());
                     }
                 }
-                (Exit::Left, Some(Going::Away) | None) => return Ok(State::Left),
+                (Exit::Left, Some(Going::Away) | None) => return Ok(()),
             }
         }
     }
@@ -369,14 +377,15 @@ impl<F: Fn() -> LocalPeer> Participant<'_, F> {
         Driver::new(newcomer, link, Shuffle::of(manifest))
     }
 
-    /// Waits for the end of a pause; says whether the volunteer wants to come back.
-    async fn resumed(&self) -> bool {
+    /// Waits for the end of a pause, and answers by the model as it was before; says whether the volunteer wants to come back.
+    async fn resumed(&self, params: &[f32]) -> bool {
         loop {
             match self.commands.next().await {
                 Command::Resume => return true,
                 Command::Leave => return false,
                 Command::Power(power) => self.compute.power.set(power),
-                Command::Pause | Command::Write(_) => {}
+                Command::Ask(question) => self.answers.answer(params, question),
+                Command::Pause => {}
             }
         }
     }

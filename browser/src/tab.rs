@@ -1,19 +1,18 @@
 //! A tab in the ring, or on its way there: what happens beside its links, and what the volunteer is shown of it.
 
+use crate::answers::{Answers, Question};
 use crate::compute::{Compute, Job};
 use crate::js;
 use crate::link::TabLink;
 use crate::page::{Failure, Page, State};
 use crate::queue::Queue;
 use crate::run_task::failed;
-use crate::text_generator::TextGenerator;
 use annulus::events::Event;
 use annulus::net::link::LinkEvent;
 use annulus::participant::compute::ComputeResult;
 use annulus::participant::driver::Driver;
 use annulus::participant::event_translator::{EventTranslator, standing_aside};
 use annulus::participant::host::Host;
-use annulus::task::Prompt;
 use annulus::trainer::Share;
 use annulus_core::interface::SpanWork;
 use annulus_core::peer::Event as PeerEvent;
@@ -36,8 +35,8 @@ pub enum Command {
     Leave,
     /// Share of the time that the device may be busy.
     Power(f64),
-    /// Write something.
-    Write(Prompt),
+    /// An answer of the model.
+    Ask(Question),
 }
 
 /// Why a tab is on its way out of the ring.
@@ -54,7 +53,7 @@ pub enum Going {
 /// What a tab's participant runs on.
 pub struct Tab<'a> {
     compute: &'a Compute,
-    text_generator: &'a TextGenerator,
+    answers: &'a Answers,
     commands: &'a Queue<Command>,
     page: &'a Page,
     translator: EventTranslator,
@@ -158,13 +157,13 @@ impl<'a> Tab<'a> {
     /// A tab that is not yet in the ring.
     pub fn new(
         compute: &'a Compute,
-        text_generator: &'a TextGenerator,
+        answers: &'a Answers,
         commands: &'a Queue<Command>,
         page: &'a Page,
     ) -> Self {
         Self {
             compute,
-            text_generator,
+            answers,
             commands,
             page,
             translator: EventTranslator::default(),
@@ -199,7 +198,7 @@ impl<'a> Tab<'a> {
             Command::Power(power) => self.compute.power.set(power),
             Command::Resume if self.going == Some(Going::Aside) => self.going = Some(Going::Back),
             Command::Resume => {}
-            Command::Write(prompt) => self.text_generator.write(&driver.peer().state().params, prompt),
+            Command::Ask(question) => self.answers.answer(&driver.peer().state().params, question),
             Command::Pause => {
                 if self.going.replace(Going::Aside).is_none() {
                     self.feed(Input::Leave, driver);

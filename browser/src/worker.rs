@@ -1,5 +1,6 @@
 //! What `page/worker.js` calls.
 
+use crate::answers::Question;
 use crate::device::{Backend, Gpu};
 use crate::js;
 use crate::page::{Failure, Kind, Page};
@@ -91,13 +92,18 @@ impl Participant {
         let seed = getrandom::u64().expect("browsers give random bytes");
         // A volunteer's wish must not keep the device busy for ever.
         let tokens = tokens.min(2000) as usize;
-        self.commands.push(Command::Write(Prompt {
+        self.commands.push(Command::Ask(Question::Text(Prompt {
             text,
             tokens,
             temperature,
             top_k: 0,
             seed,
-        }));
+        })));
+    }
+
+    /// Predicts for a row, as JSON text.
+    pub fn predict(&self, row: String) {
+        self.commands.push(Command::Ask(Question::Row(row)));
     }
 
     /// Share of the time that the device may be busy, above 0 and at most 1.

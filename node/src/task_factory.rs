@@ -112,6 +112,7 @@ pub struct LoadedTask {
     /// What a reader of its exported model needs to know.
     pub metadata: Vec<(&'static str, String)>,
     finish: Box<Finish>,
+    live: Arc<Live>,
     test: Arc<Test>,
     bind: Box<dyn Fn(OpenDevice, TrainerOptions) -> WorkerFactory + Send + Sync>,
     model_steps: Box<dyn Fn(u64) -> Result<ModelSteps, WorkerError> + Send + Sync>,
@@ -125,6 +126,9 @@ pub struct LoadedTask {
 
 /// Judges a trained model.
 type Finish = dyn Fn(&Tensors) -> Result<Option<Finished>, TaskError> + Send + Sync;
+
+/// Makes what answers new data with a model as it stands; none if the task predicts nothing.
+pub type Live = dyn Fn(&Tensors) -> Result<Option<Box<dyn Predict>>, TaskError> + Send + Sync;
 
 /// A model file's metadata and tensors.
 pub type ModelParts<'a> = (&'a BTreeMap<String, String>, &'a Tensors);
@@ -170,6 +174,12 @@ impl LoadedTask {
     /// If the tensors are not the model's.
     pub fn finish(&self, tensors: &Tensors) -> Result<Option<Finished>, TaskError> {
         (self.finish)(tensors)
+    }
+
+    /// Makes what answers new data with the model as it stands: none if the task predicts nothing. It fails if the tensors are not
+    /// the model's.
+    pub fn live(&self) -> Arc<Live> {
+        self.live.clone()
     }
 
     /// Has a trained model answer the test part, and tells its answers piece by piece: nothing if there is no test part. It
@@ -383,7 +393,7 @@ fn load<T: Task>(
     let text = json(&config).to_string();
     let task = Arc::new(make(config)?);
     let (in_steps, in_spans, in_drawing) = (task.clone(), task.clone(), task.clone());
-    let (in_finish, in_test) = (task.clone(), task.clone());
+    let (in_finish, in_live, in_test) = (task.clone(), task.clone(), task.clone());
     #[cfg(not(target_family = "wasm"))]
     let (in_costs, in_inference) = (task.clone(), task.clone());
     Ok(LoadedTask {
@@ -392,6 +402,7 @@ fn load<T: Task>(
         batch: task.suited_batch(),
         rounds: task.suited_rounds(),
         finish: Box::new(move |tensors| in_finish.finish(tensors)),
+        live: Arc::new(move |tensors| in_live.live(tensors)),
         test: Arc::new(move |(metadata, tensors), take| {
             let mut pieces = in_test.test(metadata, tensors)?.into_iter().flatten();
             pieces.try_for_each(|tested| take(tested?))

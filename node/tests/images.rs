@@ -151,30 +151,17 @@ fn a_person_gets_the_guess_the_test_and_a_server() {
     let (data, out) = (flowers(&folder), folder.join("run"));
     let bad = Path::new(&data).join("rose/broken.png");
     std::fs::write(&bad, b"hello").expect("writable");
-    let args = [
-        "train",
-        "--device",
-        "cpu",
-        "--data",
-        &data,
-        "--out",
-        &out,
-        "--listen",
-        "127.0.0.1:0",
-        "--no-announce",
-        "width=8",
-        "rounds=30",
-        "batch=16",
-    ];
-    let refused = run(&args);
+    let settings = ["width=8", "rounds=30", "batch=16"];
+    let train = |more: &[&str]| train_on(&data, &out, &[&settings[..], more].concat());
+    let refused = train(&[]);
     let error = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(
         error.contains("1 of 63 files cannot be used:\n  rose/broken.png: it is neither"),
         "{error}"
     );
-    let dry = run(&[&args[..], &["--dry-run", "bad_files=skip"]].concat());
+    let dry = train(&["--dry-run", "bad_files=skip"]);
     assert!(dry.status.success(), "{}", told(&dry));
-    let output = run(&[&args[..], &["bad_files=skip"]].concat());
+    let output = train(&["bad_files=skip"]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     println!("{text}");
     assert!(output.status.success(), "{}", told(&output));
@@ -191,7 +178,7 @@ fn a_person_gets_the_guess_the_test_and_a_server() {
     }
     // Another run in the same folder does not take the pictures from this one.
     std::fs::remove_file(&bad).expect("there");
-    let other = run(&[&args[..], &["size=16"]].concat());
+    let other = train(&["size=16"]);
     assert!(
         !other.status.success() && told(&other).contains("--out"),
         "{}",

@@ -87,26 +87,9 @@ fn a_person_gets_the_guess_and_then_the_test() {
     let folder = Folder::new("table-text");
     let (data, out) = (folder.join("sales.csv"), folder.join("run"));
     std::fs::write(&data, table(300)).expect("writable");
-    let args = [
-        "train",
-        "--device",
-        "cpu",
-        "--data",
-        &data,
-        "--out",
-        &out,
-        "--listen",
-        "127.0.0.1:0",
-    ];
     let board = folder.join("board");
-    let more = [
-        "--no-announce",
-        "--tensorboard",
-        &board,
-        "target=bought",
-        "rounds=60",
-    ];
-    let output = run(&[&args[..], &more].concat());
+    let more = ["--tensorboard", &board, "target=bought", "rounds=60"];
+    let output = train_on(&data, &out, &more);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     println!("{text}");
     assert!(output.status.success(), "{}", told(&output));
@@ -161,6 +144,28 @@ fn bad_rows_are_told_all_at_once_and_a_dry_run_names_the_task() {
 }
 
 #[test]
+fn a_run_that_could_not_begin_leaves_nothing_behind() {
+    let folder = Folder::new("table-nothing");
+    let (data, out) = (folder.join("sales.csv"), folder.join("run"));
+    let train = |rows: &str| {
+        std::fs::write(&data, rows).expect("writable");
+        train_on(&data, &out, &["target=bought", "rounds=2"])
+    };
+    let good = table(60);
+    let bad = train(&good.replace("\n18,", "\nyoung,"));
+    assert!(told(&bad).contains("\"young\" is not a number"), "{}", told(&bad));
+    assert!(!Path::new(&out).exists(), "what is left of no run");
+    // A folder that was there before stays, with all that is in it.
+    std::fs::create_dir(&out).expect("writable");
+    let note = Path::new(&out).join("note.txt");
+    std::fs::write(&note, "mine").expect("writable");
+    assert!(!train("age,bought\n1\n").status.success());
+    assert_eq!(std::fs::read_to_string(&note).expect("still there"), "mine");
+    let good = train(&good);
+    assert!(good.status.success(), "{}", told(&good));
+}
+
+#[test]
 fn a_thousand_requests_at_once_get_what_predict_says() {
     let _alone = alone();
     let folder = Folder::new("table-serve");
@@ -171,18 +176,7 @@ fn a_thousand_requests_at_once_get_what_predict_says() {
     );
     std::fs::write(&data, table(300)).expect("writable");
     std::fs::write(&new, NEW).expect("writable");
-    let args = [
-        "train",
-        "--device",
-        "cpu",
-        "--data",
-        &data,
-        "--out",
-        &out,
-        "--listen",
-        "127.0.0.1:0",
-    ];
-    let trained = run(&[&args[..], &["--no-announce", "target=bought", "rounds=200"]].concat());
+    let trained = train_on(&data, &out, &["target=bought", "rounds=200"]);
     assert!(trained.status.success(), "{}", told(&trained));
     let model = format!("{out}/model.safetensors");
     let server = Server::start(&model);
@@ -220,6 +214,49 @@ fn a_thousand_requests_at_once_get_what_predict_says() {
     assert!(status == 200 && schema.contains(r#""name":"age""#), "{schema}");
     assert!(server.ask("GET /", "", b"").1.contains("<form>"));
     assert_eq!(server.ask("GET /health", "", b"").0, 200);
+}
+
+#[test]
+fn a_server_that_other_machines_reach_answers_only_with_its_token() {
+    let folder = Folder::new("table-token");
+    let (data, out) = (folder.join("sales.csv"), folder.join("run"));
+    std::fs::write(&data, table(60)).expect("writable");
+    let trained = train_on(&data, &out, &["target=bought", "rounds=2"]);
+    assert!(trained.status.success(), "{}", told(&trained));
+    let model = format!("{out}/model.safetensors");
+
+    let refused = run(&["serve", &model, "--listen", "0.0.0.0:0"]);
+    assert!(told(&refused).contains("add --token FILE"), "{}", told(&refused));
+    let short = folder.join("short.txt");
+    std::fs::write(&short, "secret").expect("writable");
+    let refused = run(&["serve", &model, "--listen", "0.0.0.0:0", "--token", &short]);
+    assert!(told(&refused).contains("holds no token"), "{}", told(&refused));
+
+    let file = folder.join("token.txt");
+    let options = ["--listen", "0.0.0.0:0", "--token", &file];
+    let mut server = Server::start_at(&model, &options);
+    let line = server.line();
+    let token = line.strip_prefix("token: ").expect("a new token").to_owned();
+    assert_eq!(std::fs::read_to_string(&file).expect("it was made").trim(), token);
+    let row = br#"{"town": "Bern", "age": 70}"#;
+    let ask = |server: &Server| server.ask("POST /v1/predict", "application/json", row);
+    for wrong in [None, Some(token[1..].to_owned()), Some(String::new())] {
+        server.token = wrong;
+        let (status, told) = ask(&server);
+        assert!(
+            status == 401 && told.contains("Authorization: Bearer TOKEN"),
+            "{told}"
+        );
+        assert_eq!(server.ask("GET /v1/schema", "", b"").0, 401);
+        assert_eq!(server.ask("GET /health", "", b"").0, 200);
+    }
+    server.token = Some(token.clone());
+    assert_eq!(ask(&server).0, 200);
+    drop(server);
+    // The next start takes the same token, and does not say it again.
+    let mut server = Server::start_at(&model, &options);
+    server.token = Some(token);
+    assert_eq!(ask(&server).0, 200);
 }
 
 #[test]

@@ -53,6 +53,7 @@ pub fn browser_test(root: &Path) -> bool {
         "tabs",
         "tabs_asleep",
         "data_in_tabs",
+        "table_in_tabs",
         "split_in_tabs",
         "graph_in_tabs",
         "kernels_in_browser",

@@ -2,15 +2,12 @@
 
 use super::error::Error;
 use super::output;
-use super::smaller::{Settings, compared, kept, written};
+use super::smaller::{Files, Settings, compared, kept, written};
 use crate::offline::prune::pruned;
-use crate::offline::saved::Saved;
 use crate::participant::run_data::find;
-use crate::store::which::Which;
 use crate::task_factory::TaskFactory;
 use annulus_table::changed_settings;
 use serde_json::{Map, Value};
-use std::path::PathBuf;
 
 /// Take the least important hidden units, channels or attention heads out of a trained model.
 ///
@@ -20,21 +17,13 @@ use std::path::PathBuf;
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// The model: a file that `annulus export` wrote, or a run's folder.
-    pub model: PathBuf,
+    /// The model and the file.
+    #[command(flatten)]
+    pub files: Files,
     /// keep=X: the share of the units that stays (default: 0.5). max_drop=POINTS: the most that the accuracy may fall, in points
     /// of a percent; of numbers R2, in hundredths. By default any, as training brings back most of it.
     #[arg(value_name = "KEY=VALUE")]
     pub settings: Vec<String>,
-    /// The file to write (default: beside the model, as model-pruned.safetensors). An existing file is replaced.
-    #[arg(long, short, value_name = "FILE")]
-    pub out: Option<PathBuf>,
-    /// The data that the model was trained on, if it is not found here.
-    #[arg(long, value_name = "PATH")]
-    pub data: Option<PathBuf>,
-    /// The checkpoint of a run's folder: newest, best (of a run with keep_best=on), or the round after which it was saved.
-    #[arg(long, value_name = "ROUND", default_value = "newest")]
-    pub round: Which,
 }
 
 const EXAMPLES: &str = "\
@@ -52,8 +41,7 @@ pub fn run(args: &Args, tasks: &[TaskFactory]) -> Result<(), Error> {
             "keep={keep} is not possible: it must be above 0 and below 1"
         )));
     }
-    let data = args.data.as_deref();
-    let model = Saved::open((&args.model, args.round), data, tasks).map_err(Error::of)?;
+    let model = args.files.open(tasks)?;
     let task = find(tasks, &model.task).map_err(Error::of)?;
     let pruning = (task.pruning)(&model.metadata, keep)?.ok_or_else(|| {
         Error::failed(format!(
@@ -63,8 +51,8 @@ pub fn run(args: &Args, tasks: &[TaskFactory]) -> Result<(), Error> {
     })?;
     let smaller = pruned(&model, &pruning)?;
     let most = settings.get("max_drop")?.unwrap_or(f64::INFINITY);
-    let (compared, bytes) = compared(&model, &smaller, data, tasks)?;
-    let file = args.out.clone().unwrap_or_else(|| model.beside("pruned"));
+    let (compared, bytes) = compared(&model, &smaller, &args.files, tasks)?;
+    let file = args.files.smaller(&model, "pruned");
     if most.is_finite() {
         kept(compared.as_ref(), Some(most), (&file, "keep more, or "))?;
     }

@@ -1,13 +1,10 @@
 //! `annulus quantize`: a trained model in a smaller file.
 
 use super::error::Error;
-use super::smaller::{Settings, compared, kept, written};
+use super::smaller::{Files, Settings, compared, kept, written};
 use crate::offline::quantize::quantized;
-use crate::offline::saved::Saved;
-use crate::store::which::Which;
 use crate::task_factory::TaskFactory;
 use annulus_graph::Blocks;
-use std::path::PathBuf;
 
 /// Write a trained model into a file of a quarter (8 bits) or a seventh (4 bits) of the size.
 ///
@@ -17,23 +14,15 @@ use std::path::PathBuf;
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// The model: a file that `annulus export` wrote, or a run's folder.
-    pub model: PathBuf,
+    /// The model and the file.
+    #[command(flatten)]
+    pub files: Files,
     /// max_drop=POINTS: the most that the accuracy may fall, in points of a percent; of numbers R2, in hundredths (default: 1).
     #[arg(value_name = "KEY=VALUE")]
     pub settings: Vec<String>,
     /// Bits for each weight: 8 or 4.
     #[arg(long, value_name = "8|4", value_parser = blocks)]
     pub bits: Blocks,
-    /// The file to write (default: beside the model, as model-q8.safetensors). An existing file is replaced.
-    #[arg(long, short, value_name = "FILE")]
-    pub out: Option<PathBuf>,
-    /// The data that the model was trained on, if it is not found here.
-    #[arg(long, value_name = "PATH")]
-    pub data: Option<PathBuf>,
-    /// The checkpoint of a run's folder: newest, best (of a run with keep_best=on), or the round after which it was saved.
-    #[arg(long, value_name = "ROUND", default_value = "newest")]
-    pub round: Which,
 }
 
 const EXAMPLES: &str = "\
@@ -51,15 +40,14 @@ fn blocks(text: &str) -> Result<Blocks, String> {
 /// Writes the file and tells what it costs.
 pub fn run(args: &Args, tasks: &[TaskFactory]) -> Result<(), Error> {
     let settings = Settings::read(&args.settings, &["max_drop"])?;
-    let data = args.data.as_deref();
-    let model = Saved::open((&args.model, args.round), data, tasks).map_err(Error::of)?;
+    let model = args.files.open(tasks)?;
     let small = quantized(&model, args.bits)?;
-    let (compared, bytes) = compared(&model, &small, data, tasks)?;
+    let (compared, bytes) = compared(&model, &small, &args.files, tasks)?;
     let suffix = match args.bits {
         Blocks::Q8_0 => "q8",
         Blocks::Q4_0 => "q4",
     };
-    let file = args.out.clone().unwrap_or_else(|| model.beside(suffix));
+    let file = args.files.smaller(&model, suffix);
     let remedy = match args.bits {
         Blocks::Q8_0 => "",
         Blocks::Q4_0 => "use --bits 8, or ",

@@ -8,9 +8,9 @@ use crate::task_factory::TaskFactory;
 
 /// Try several settings at once, and make one model of the best.
 ///
-/// The trials train side by side in one run, on the same batches, so others join, leave and fail as in every run. At the end the
-/// validation rows rank the trials and say how much each counts in the model. It takes the options and settings of `annulus
-/// train`.
+/// The trials train side by side in one run, on the same batches, so others join, leave and fail as in every run. The first trial is
+/// the model of `annulus train`, which makes up half of the search's model. The other half are the best of the others, by the
+/// validation rows. It takes the options and settings of `annulus train`.
 #[derive(Debug, clap::Args)]
 #[command(next_line_help = false, after_help = EXAMPLES)]
 pub struct Args {

@@ -6,9 +6,11 @@ use super::output;
 use crate::offline::predict::predictor;
 use crate::store::which::Which;
 use crate::task_factory::TaskFactory;
+use crate::web::bearer::Token;
 use crate::web::predictions::serve;
+use std::net::SocketAddr;
 use std::path::PathBuf;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, lookup_host};
 
 /// Answer rows or pictures over HTTP with a trained model, and show a form to people.
 ///
@@ -19,9 +21,13 @@ use tokio::net::TcpListener;
 pub struct Args {
     /// The run's folder, or a file that `annulus export` wrote.
     pub model: PathBuf,
-    /// Address to listen on. Anybody who reaches it may ask.
+    /// Address to listen on. One that other machines can reach needs --token.
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8080")]
     pub listen: String,
+    /// File with the token that requests must carry, in the header Authorization: Bearer TOKEN. If there is no such file, it is
+    /// made with a random token, which is printed once.
+    #[arg(long, value_name = "FILE")]
+    pub token: Option<PathBuf>,
     /// The checkpoint to answer with: newest, best (of a run with keep_best=on), or the round after which it was saved.
     #[arg(long, value_name = "ROUND", default_value = "newest")]
     pub round: Which,
@@ -33,7 +39,7 @@ pub struct Args {
 const EXAMPLES: &str = "\
 Examples:
   annulus serve runs/table
-  annulus serve model.safetensors --listen 0.0.0.0:8080
+  annulus serve model.safetensors --listen 0.0.0.0:8080 --token token.txt
   curl -d '{\"age\": 41, \"town\": \"Bern\"}' http://localhost:8080/v1/predict
   curl --data-binary @holiday.jpg -H 'Content-Type: image/jpeg' http://localhost:8080/v1/predict
 ";
@@ -41,11 +47,33 @@ Examples:
 /// Serves until the process is stopped.
 pub fn run(args: &Args, tasks: &[TaskFactory]) -> Result<(), Error> {
     let model = predictor((&args.model, args.round), args.data.as_deref(), tasks).map_err(Error::of)?;
-    let served = block_on(async {
-        let listener = TcpListener::bind(&args.listen).await?;
-        output::print(&format!("answering at http://{}\n", listener.local_addr()?));
-        serve(listener, model).await
-    });
     let failed = |error: std::io::Error| Error::failed(format!("cannot serve at {}: {error}", args.listen));
-    served.map_err(failed)?.map_err(failed)
+    block_on(async {
+        let addresses: Vec<SocketAddr> = lookup_host(&args.listen).await.map_err(failed)?.collect();
+        let token = token(args, &addresses)?;
+        let listener = TcpListener::bind(&*addresses).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        output::print(&format!("answering at http://{address}\n"));
+        if let Some(made) = token.as_ref().and_then(|(_, made)| made.as_ref()) {
+            output::print(&format!("token: {made}\n"));
+        }
+        serve(listener, model, token.map(|(token, _)| token))
+            .await
+            .map_err(failed)
+    })
+    .map_err(failed)?
+}
+
+/// The token that requests need, and its text if it is new.
+fn token(args: &Args, addresses: &[SocketAddr]) -> Result<Option<(Token, Option<String>)>, Error> {
+    let within = |address: &SocketAddr| address.ip().to_canonical().is_loopback();
+    match &args.token {
+        Some(file) => Token::of_file(file).map(Some).map_err(Error::of),
+        None if addresses.iter().all(within) => Ok(None),
+        None => Err(Error::usage(format!(
+            "other machines can reach {}, and without a token all of them may ask the model: add --token FILE, or listen on \
+             127.0.0.1",
+            args.listen
+        ))),
+    }
 }

@@ -6,13 +6,42 @@ use super::keys::did_you_mean;
 use super::output;
 use crate::offline::compare::{Alike, Compared, compare};
 use crate::offline::saved::{Saved, write};
+use crate::store::which::Which;
 use crate::task_factory::TaskFactory;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Most points that a score may fall where the user names none. A guess, and what the tests ask of 4 bits.
 const MAX_DROP: f64 = 1.0;
+
+/// The model that becomes smaller, and the file that it becomes.
+#[derive(Debug, clap::Args)]
+pub struct Files {
+    /// The model: a file that `annulus export` wrote, or a run's folder.
+    pub model: PathBuf,
+    /// The file to write (default: beside the model, as model-q8.safetensors or model-pruned.safetensors). An existing file is replaced.
+    #[arg(long, short, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// The data that the model was trained on, if it is not found here.
+    #[arg(long, value_name = "PATH")]
+    pub data: Option<PathBuf>,
+    /// The checkpoint of a run's folder: newest, best (of a run with keep_best=on), or the round after which it was saved.
+    #[arg(long, value_name = "ROUND", default_value = "newest")]
+    pub round: Which,
+}
+
+impl Files {
+    /// Reads the model.
+    pub(super) fn open(&self, tasks: &[TaskFactory]) -> Result<Saved, Error> {
+        Saved::open((&self.model, self.round), self.data.as_deref(), tasks).map_err(Error::of)
+    }
+
+    /// The file to write.
+    pub(super) fn smaller(&self, model: &Saved, suffix: &str) -> PathBuf {
+        self.out.clone().unwrap_or_else(|| model.beside(suffix))
+    }
+}
 
 /// Settings by name.
 pub(super) struct Settings<'a>(BTreeMap<&'a str, &'a str>);
@@ -54,12 +83,14 @@ impl<'a> Settings<'a> {
 pub(super) fn compared(
     before: &Saved,
     after: &Saved,
-    data: Option<&Path>,
+    files: &Files,
     tasks: &[TaskFactory],
 ) -> Result<(Option<Compared>, Vec<u8>), Error> {
     let bytes = |model: &Saved| model.to_bytes().map_err(Error::of);
     let (first, second) = (bytes(before)?.len(), bytes(after)?);
-    let loaded = before.load_task(data, tasks).map_err(Error::of)?;
+    let loaded = before
+        .load_task(files.data.as_deref(), tasks)
+        .map_err(Error::of)?;
     let compared = match &loaded {
         None => None,
         Some(loaded) => {

@@ -9,7 +9,7 @@ use crate::participant::memory;
 use crate::participant::run_setup::{Means, RunSetup};
 use crate::store::run_dir::RunDir;
 use crate::store::which::Which;
-use crate::task::Prompt;
+use crate::task::{Emit, Prompt};
 use crate::task_factory::TaskFactory;
 use crate::trainer::TrainerOptions;
 use burn::tensor::read_sync;
@@ -28,15 +28,15 @@ pub fn write(
     emit: &mut dyn FnMut(&str),
     begin: &mut dyn FnMut(usize),
 ) -> Result<(), Error> {
-    if dir.is_file() {
-        let model = Saved::open((dir, which), given.data, factories)?;
-        return write_from(&model, given, prompt, factories, emit, begin);
-    }
-    let run = RunDir::open(dir)?;
     let mut emit = |piece: &str| -> Pin<Box<dyn Future<Output = ()>>> {
         emit(piece);
         Box::pin(ready(()))
     };
+    if dir.is_file() {
+        let model = Saved::open((dir, which), given.data, factories)?;
+        return write_from(&model, given, prompt, factories, &mut emit, begin);
+    }
+    let run = RunDir::open(dir)?;
     let (mut trainer, params) = if run.manifest().split.is_none() {
         let loaded = run.load_which(which)?;
         let trainer = RunSetup::to_write(&loaded.manifest, given, factories)?;
@@ -70,17 +70,13 @@ fn write_from(
     given: Means<'_>,
     prompt: &Prompt,
     factories: &[TaskFactory],
-    emit: &mut dyn FnMut(&str),
+    emit: Emit<'_>,
     begin: &mut dyn FnMut(usize),
 ) -> Result<(), Error> {
-    let mut emit = |piece: &str| -> Pin<Box<dyn Future<Output = ()>>> {
-        emit(piece);
-        Box::pin(ready(()))
-    };
     let loaded = model.load_to_write(given.data, factories)?;
     let device = device::open(given.device.parse::<DeviceRequest>()?)?;
     let mut worker = loaded.worker_factory(device, TrainerOptions::default())()?;
     worker.load(model.tensors().flat(worker.layout())?)?;
     begin(1);
-    Ok(read_sync(worker.generate(prompt, &mut emit))?)
+    Ok(read_sync(worker.generate(prompt, emit))?)
 }

@@ -9,6 +9,8 @@ use crate::store::lock::RunLock;
 use crate::store::run_dir::{CheckpointError, RunDir};
 use annulus_core::RunId;
 use annulus_net::files::{At, FileError};
+use std::collections::HashSet;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -17,6 +19,8 @@ const FOLDERS: usize = 1000;
 
 /// A peer's folder, locked until this is dropped.
 pub(crate) struct Folder {
+    /// Goes before the lock does.
+    traces: Arc<Traces>,
     pub lock: Arc<RunLock>,
     /// The peer's key, which keeps its name across restarts.
     pub identity: Arc<Identity>,
@@ -29,11 +33,16 @@ pub(crate) struct Folder {
 impl Folder {
     /// Locks a folder, and creates it if needed.
     pub fn take(path: &Path) -> Result<Self, Error> {
+        let before = names(path).ok();
         let lock = Arc::new(RunLock::take(path)?);
+        let folder = path.to_path_buf();
+        // Not before the lock is ours: another process's are no traces of this one.
+        let traces = Arc::new(Traces { folder, before });
         let identity = Arc::new(Identity::load_or_create(&path.join("identity"))?);
         Ok(Self {
             run_key: run_key_of(path)?,
             right: Right::of_folder(path)?,
+            traces,
             lock,
             identity,
         })
@@ -60,6 +69,7 @@ impl Folder {
     /// The same folder, read again.
     pub fn again(&self) -> Self {
         Self {
+            traces: self.traces.clone(),
             lock: self.lock.clone(),
             identity: self.identity.clone(),
             // If they cannot be read now, what was read before still holds.
@@ -129,6 +139,41 @@ impl Folder {
         right.keep(self.path())?;
         Ok(known.save(self.path())?)
     }
+}
+
+/// The files that taking a folder puts into it. They are removed if nothing else has come into the folder when this is dropped. So
+/// where no run could begin, because of bad data for example, the next start finds the folder as the first one did.
+struct Traces {
+    folder: PathBuf,
+    /// The names in it before; none if there was no such folder.
+    before: Option<HashSet<OsString>>,
+}
+
+impl Drop for Traces {
+    fn drop(&mut self) {
+        let Ok(now) = names(&self.folder) else {
+            return;
+        };
+        let before = self.before.clone().unwrap_or_default();
+        let new: Vec<&OsString> = now.difference(&before).collect();
+        if new.iter().any(|name| *name != "identity" && *name != "lock") {
+            return;
+        }
+        // They do no harm where this fails.
+        for name in new {
+            let _ = std::fs::remove_file(self.folder.join(name));
+        }
+        if self.before.is_none() {
+            let _ = std::fs::remove_dir(&self.folder);
+        }
+    }
+}
+
+/// The names in a folder.
+fn names(folder: &Path) -> std::io::Result<HashSet<OsString>> {
+    std::fs::read_dir(folder)?
+        .map(|entry| entry.map(|entry| entry.file_name()))
+        .collect()
 }
 
 /// Whether a path is a folder. Fails if that cannot be known.

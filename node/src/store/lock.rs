@@ -31,6 +31,8 @@ impl RunLock {
         let name = path.join("lock");
         let file = open::lock_file(&name).at(&name)?;
         match file.try_lock() {
+            // The process that had it may just have removed it, because no run began there.
+            Ok(()) if !is_at(&file, &name) => Err(CheckpointError::Locked(path.to_path_buf())),
             Ok(()) => Ok(Self {
                 path: path.to_path_buf(),
                 file,
@@ -44,6 +46,21 @@ impl RunLock {
     pub fn path(&self) -> &Path {
         &self.path
     }
+}
+
+/// Whether an open file is still the one of this name.
+#[cfg(unix)]
+fn is_at(file: &File, name: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let place =
+        |found: std::io::Result<std::fs::Metadata>| found.map(|found| (found.dev(), found.ino())).ok();
+    place(file.metadata()) == place(std::fs::symlink_metadata(name))
+}
+
+/// Elsewhere open files are not removed.
+#[cfg(not(unix))]
+fn is_at(_file: &File, _name: &Path) -> bool {
+    true
 }
 
 /// Fails if another user can put files into a directory, and could so mislead this process. Root can do so anyway.

@@ -221,6 +221,17 @@ pub trait Task: Send + Sync + Sized + 'static {
         Ok(None)
     }
 
+    /// A predictor with the model as it stands while the run goes on. It answers as the model file would that the run wrote now, on
+    /// this machine's processor. None if the task predicts nothing.
+    ///
+    /// # Errors
+    ///
+    /// If the tensors are not the model's.
+    fn live(&self, tensors: &Tensors) -> Result<Option<Box<dyn Predict>>, TaskError> {
+        let _ = tensors;
+        Ok(None)
+    }
+
     /// The answers of a trained model to the test part, computed on this machine's processor, so that it can be compared with
     /// another model of the task. `metadata` and `tensors` are those of a model file. None if there is no test part.
     ///

@@ -14,6 +14,7 @@
 //!
 //! It must know nothing of links and of the protocol: its content comes from events and from [`About`].
 
+pub mod bearer;
 pub mod hosts;
 mod hurried;
 pub mod metrics;

@@ -30,7 +30,7 @@ use std::{
 const MAX_FILE: u64 = 64 << 20;
 
 /// Files that are kept in memory, so that many tabs that load one file at once share it.
-const KEPT: usize = 16;
+const KEPT: usize = 24;
 
 /// The rights of the page: its own files, WebAssembly, workers, and connections to other peers by WebTransport.
 const POLICY: &str = "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; \

@@ -2,6 +2,7 @@
 //!
 //! **Bounds** are those of the page, and [`BODY`] for what a request brings. Rows are computed by one thread for each core.
 
+use super::bearer::{self, Token};
 use super::hurried::Hurried;
 use super::pause::Ends;
 use super::{HURRY, LIFE, fresh, limits, speak};
@@ -12,6 +13,7 @@ use axum::{
     body::Bytes,
     extract::{DefaultBodyLimit, State},
     http::{HeaderMap, HeaderValue, StatusCode, header::CONTENT_TYPE},
+    middleware,
     response::{Html, IntoResponse, Response},
     routing::{get, post},
 };
@@ -26,8 +28,9 @@ use tokio::time::{sleep, timeout};
 /// Longest body of a request: some ten thousand rows, or a camera's picture.
 const BODY: usize = 16 << 20;
 
-/// The form for people.
+/// The form for people, and what it shares with the page of a run.
 const FORM: &str = include_str!("form.html");
+const FIELDS: &str = include_str!("../../../browser/page/fields.js");
 
 /// What every request needs.
 struct Served {
@@ -36,15 +39,21 @@ struct Served {
     cores: Semaphore,
 }
 
-/// Answers until the process ends.
-pub async fn serve(listener: TcpListener, model: Box<dyn Predict>) -> io::Result<()> {
+/// Answers until the process ends: only requests with the token, if there is one.
+pub async fn serve(listener: TcpListener, model: Box<dyn Predict>, token: Option<Token>) -> io::Result<()> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let cores = Semaphore::new(cores);
     let router = Router::new()
-        .route("/", get(|| async { fresh(Html(FORM)) }))
-        .route("/health", get(|| async { fresh(Json(json!({"status": "ok"}))) }))
         .route("/v1/schema", get(schema))
         .route("/v1/predict", post(predict))
+        .route_layer(middleware::from_fn_with_state(token, bearer::check))
+        // These say nothing of the model.
+        .route("/", get(|| async { fresh(Html(FORM)) }))
+        .route(
+            "/fields.js",
+            get(|| async { fresh(([(CONTENT_TYPE, "text/javascript")], FIELDS)) }),
+        )
+        .route("/health", get(|| async { fresh(Json(json!({"status": "ok"}))) }))
         .layer(DefaultBodyLimit::max(BODY))
         .with_state(Arc::new(Served { model, cores }));
     let slots = Slots::new(limits(), Arc::default());

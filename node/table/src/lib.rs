@@ -47,7 +47,7 @@ pub use network::{Dense, Member, Network, softmax};
 pub use number::{grouped, short};
 pub use options::{BadRows, ClassWeights, Kind, Model, Options};
 pub use plan::Plan;
-pub use predict::{Begin, Judged, Predictor, class_json, judge, write_class};
+pub use predict::{Judged, Predictor, class_json, judge, write_class};
 pub use schema::{Categories, Column, ColumnKind, Ignored, Numbers, Schema, Target};
 pub use search::{Leaderboard, Trial, changed_settings};
 pub use split::{Part, Split};

@@ -80,6 +80,9 @@ const MOST_LAYERS: usize = 8;
 const MOST_UNITS: usize = 4_096;
 
 impl Plan {
+    /// How many networks the usual model has. A search begins with them: together they are its first trial.
+    pub const USUAL: usize = MEMBERS.len();
+
     /// The networks that these options describe, for a table with these inputs. The first of several is linear.
     ///
     /// # Errors
@@ -110,13 +113,17 @@ impl Plan {
                     options,
                     "it describes one network: give its layers too, such as hidden=128-64",
                 )?;
-                let member = |(hidden, bins, rate): &(&[usize], bool, f32)| {
-                    Self::new(features, hidden, *bins).learning(*rate)
-                };
-                Ok(MEMBERS.iter().map(member).collect())
+                Ok(Self::members(features).collect())
             }
             (None, _) => Ok(vec![Self::one(options, features)?]),
         }
+    }
+
+    /// Those of the usual model.
+    fn members(features: &Features) -> impl Iterator<Item = Self> {
+        MEMBERS
+            .iter()
+            .map(|(hidden, bins, rate)| Self::new(features, hidden, *bins).learning(*rate))
     }
 
     fn new(features: &Features, hidden: &[usize], bins: bool) -> Self {
@@ -213,7 +220,8 @@ impl Plan {
             let why = format!("give 2 to {MOST_TRIALS}, of which the validation rows choose");
             return bad("trials", &asked, &why);
         }
-        let plans: Vec<Self> = (0..count).map(|number| Self::drawn(number, features)).collect();
+        let drawn = (1..count).map(|number| Self::drawn(number, features));
+        let plans: Vec<Self> = Self::members(features).chain(drawn).collect();
         let sizes = plans.iter().scan(0, |sum, plan| {
             *sum += plan.parameters(outputs);
             Some(*sum)
@@ -221,9 +229,9 @@ impl Plan {
         let room = sizes.take_while(|sum| *sum <= MOST_PARAMETERS).count();
         if room < plans.len() {
             let all: usize = plans.iter().map(|plan| plan.parameters(outputs)).sum();
-            let remedy = match room {
+            let remedy = match (room + 1).saturating_sub(Self::USUAL) {
                 0 | 1 => "leave columns out with columns.NAME=ignore".into(),
-                _ => format!("give trials={room}, or leave columns out with columns.NAME=ignore"),
+                room => format!("give trials={room}, or leave columns out with columns.NAME=ignore"),
             };
             let (all, most) = (grouped(all as u64), grouped(MOST_PARAMETERS as u64));
             let why = format!("these have {all} parameters, and a search takes at most {most}: {remedy}");
@@ -232,16 +240,8 @@ impl Plan {
         Ok(plans)
     }
 
-    /// The settings of a trial, by its number from 0; the same in every search.
+    /// The settings of a trial, by its number from 1; the same in every search.
     fn drawn(number: u32, features: &Features) -> Self {
-        // The members that are linear or slow, for small tables; the first is linear, for comparison.
-        let steady = MEMBERS
-            .iter()
-            .filter(|(hidden, _, rate)| hidden.is_empty() || *rate < 1.0);
-        if let Some((hidden, bins, rate)) = steady.clone().nth(number as usize) {
-            return Self::new(features, hidden, *bins).learning(*rate);
-        }
-        let number = number - steady.count() as u32 + 1;
         // One point of a Kronecker sequence after the other, which fills the space evenly. The steps are the powers of the
         // root of x^6 = x + 1 (Roberts 2018, "The unreasonable effectiveness of quasirandom sequences"), below 2^32.
         let pick = |step: u32, choices: usize| {
@@ -377,16 +377,18 @@ mod tests {
 
     #[test]
     fn the_words_of_a_trial_describe_it_alone() {
-        let plans = of("trials=100").unwrap();
-        for plan in &plans {
+        let all = of("trials=100").unwrap();
+        let (usual, plans) = all.split_at(Plan::USUAL);
+        assert_eq!(usual, of("model=mlp").unwrap());
+        assert_eq!(plans.len(), 99);
+        for plan in plans {
             assert_eq!(
                 Plan::of(&typed(&plan.words()), &features(), 1).unwrap(),
                 std::slice::from_ref(plan)
             );
         }
         // More trials only add to fewer, and each setting takes all of its values.
-        assert_eq!(of("trials=12").unwrap(), plans[..12]);
-        assert!(plans[0].hidden.is_empty() && !plans[0].bins);
+        assert_eq!(of("trials=12").unwrap(), all[..Plan::USUAL + 11]);
         for hidden in HIDDEN {
             assert!(plans.iter().any(|plan| plan.hidden == hidden), "{hidden:?}");
         }
@@ -458,12 +460,12 @@ mod tests {
         };
         // A hundred outputs of a table with one input.
         let features = features();
-        let all = |trials| Plan::of(&options(trials), &features, 1_000);
+        let all = |trials| Plan::of(&options(trials), &features, 200);
         let told = all(100).unwrap_err().to_string();
         let (_, room) = told.split_once("give trials=").expect(&told);
         let room: u32 = room.split(',').next().unwrap().parse().unwrap();
         assert!(told.contains("a search takes at most 1,000,000"), "{told}");
-        let parameters = |plans: &[Plan]| plans.iter().map(|plan| plan.parameters(1_000)).sum::<usize>();
+        let parameters = |plans: &[Plan]| plans.iter().map(|plan| plan.parameters(200)).sum::<usize>();
         let fits = all(room).unwrap();
         assert!(parameters(&fits) <= MOST_PARAMETERS);
         assert!(all(room + 1).is_err());

@@ -3,7 +3,6 @@
 mod choice;
 mod json;
 
-pub use choice::Begin;
 pub use json::class_json;
 
 use crate::csv::{Rows, write_field};

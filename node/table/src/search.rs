@@ -16,8 +16,17 @@ pub struct Trial {
     pub loss: f64,
     /// How much it counts in the model, between 0 and 1.
     pub share: f64,
-    /// The settings that train it alone, as a person types them.
+    /// The settings that train it alone, as a person types them; none of the usual model.
     pub settings: Vec<String>,
+}
+
+impl Trial {
+    fn words(&self) -> String {
+        match self.settings.is_empty() {
+            true => "the networks of annulus train".into(),
+            false => self.settings.join(" "),
+        }
+    }
 }
 
 /// The trials of a search.
@@ -46,7 +55,7 @@ impl Leaderboard<'_> {
         let _ = writeln!(text, "  trial {metric:>10}  share  settings");
         for trial in self.trials {
             let (score, share) = (short(self.metric().1(trial.loss)), share(trial));
-            let (number, settings) = (trial.number, trial.settings.join(" "));
+            let (number, settings) = (trial.number, trial.words());
             let _ = writeln!(text, "  {number:>5} {score:>10} {share:>6}  {settings}");
         }
         let _ = writeln!(text, "the best alone: {}", self.command());
@@ -63,7 +72,7 @@ impl Leaderboard<'_> {
         );
         for trial in self.trials {
             let score = short(self.metric().1(trial.loss));
-            let (share, settings) = (share(trial), trial.settings.join(" "));
+            let (share, settings) = (share(trial), trial.words());
             let _ = writeln!(text, "| {} | {score} | {share} | `{settings}` |", trial.number);
         }
         let _ = writeln!(text, "\nTo train the best alone: `{}`", self.command());

@@ -50,6 +50,12 @@ pub fn run(args: &[&str]) -> Output {
         .expect("the binary runs")
 }
 
+/// Trains on a file or folder, alone, with these options and settings.
+pub fn train_on(data: &str, out: &str, more: &[&str]) -> Output {
+    let args = ["train", "--device", "cpu", "--data", data, "--out", out];
+    run(&[&args[..], &["--listen", "127.0.0.1:0", "--no-announce"], more].concat())
+}
+
 /// A folder of its own, which goes away with the test.
 pub struct Folder(pub PathBuf);
 

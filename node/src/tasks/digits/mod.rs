@@ -101,10 +101,8 @@ impl Task for Digits {
         };
         let model = || Classifier::new(config.model, config.hidden, &Device::flex());
         let start = init::start(&config.init, (data, "give --data FOLDER with the images"), model)?;
-        let start = start.map(|(values, file)| {
-            pictures.cover(&file);
-            values
-        });
+        let (start, weights_file) = start.unzip();
+        weights_file.iter().for_each(|file| pictures.cover(file));
         Ok(Self {
             config,
             pictures,

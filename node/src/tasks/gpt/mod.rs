@@ -135,10 +135,8 @@ impl Task for Gpt {
         let mut windows = Windows::new(text, shape.context)?;
         let model = || Transformer::new(&shape, 0.0, &Device::flex());
         let start = init::start(&config.init, (data, WITH_FOLDER), model)?;
-        let start = start.map(|(values, file)| {
-            windows.cover(&file);
-            values
-        });
+        let (start, weights_file) = start.unzip();
+        weights_file.iter().for_each(|file| windows.cover(file));
         Ok(Self {
             config,
             shape,

@@ -9,7 +9,7 @@ mod pruning;
 mod rows;
 
 use annulus_table::{
-    Begin, Features, Judged, Leaderboard, Network, Options, Plan, Predictor, Schema, Table, Target, card,
+    Features, Judged, Leaderboard, Network, Options, Plan, Predictor, Schema, Table, Target, card,
 };
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Device, Tensor, TensorData};
@@ -133,7 +133,7 @@ impl Task for TableTask {
         ),
         (
             "trials=N",
-            "a search: train N networks with drawn settings side by side; validation rows choose among them",
+            "a search: the usual networks and N-1 with drawn settings side by side; validation rows choose among them",
         ),
         (
             "hidden=N-N",
@@ -235,19 +235,28 @@ impl Task for TableTask {
         let (inputs, targets, kept) = self.tensors(batch, device);
         let outputs = model.forward(&self.plans, inputs, kept);
         let count = outputs.len();
+        // Over how many networks the gradient is a mean. Beside trials the usual ones learn as they do without: to the bit, so
+        // that a search never loses to chance what `annulus train` has.
+        let usual = count.min(Plan::USUAL);
+        let rows = targets.dims()[0] * usual;
         // All members in one tensor, one below the other.
-        let rows = targets.dims()[0] * count;
         let (outputs, targets) = (Tensor::cat(outputs, 0), targets.repeat_dim(0, count));
         let loss = match self.target() {
-            Target::Number { .. } => (outputs - targets).square().mean(),
+            Target::Number { .. } => (outputs - targets).square().sum().div_scalar(rows as f32),
             Target::Class { .. } => (log_softmax(outputs, 1) * targets)
                 .sum()
                 .mul_scalar(-1.0 / rows as f32),
         };
-        match model.penalty(&self.plans) {
-            Some(penalty) => loss + penalty.div_scalar(count as f32),
+        let loss = match model.penalty(&self.plans) {
+            Some(penalty) => loss + penalty.div_scalar(usual as f32),
             None => loss,
+        };
+        if count == usual {
+            return loss;
         }
+        // The loss that people see is the mean over all.
+        let surplus = 1.0 - usual as f32 / count as f32;
+        loss.clone() - loss.detach().mul_scalar(surplus)
     }
 
     /// The mean over the members of what they say of the validation rows.
@@ -305,8 +314,7 @@ impl Task for TableTask {
     fn finish(&self, tensors: &Tensors) -> Result<Option<Finished>, TaskError> {
         let table = &self.data.table;
         let search = self.data.options.trials.is_some();
-        let begin = if search { Begin::BetterHalf } else { Begin::All };
-        let predictor = Predictor::chosen(table, network(&self.plans, self.outputs(), tensors)?, begin);
+        let predictor = self.chosen(tensors)?;
         let of = |rows: &[usize]| predictor.judge(table, rows);
         let (validation, test) = (of(&table.rows.validation), of(&table.rows.test));
         let target = self.target();
@@ -324,7 +332,7 @@ impl Task for TableTask {
             ],
         };
         if search {
-            let trials = predictor.trials(table, &self.plans);
+            let trials = predictor.trials(table, &self.plans, Plan::USUAL);
             let board = Leaderboard {
                 trials: &trials,
                 target,
@@ -337,6 +345,10 @@ impl Task for TableTask {
             finished.metadata.push(("trials", json(&trials)));
         }
         Ok(Some(finished))
+    }
+
+    fn live(&self, tensors: &Tensors) -> Result<Option<Box<dyn Predict>>, TaskError> {
+        Ok(Some(Box::new(Answers(self.chosen(tensors)?))))
     }
 
     fn test<'a>(
@@ -407,6 +419,16 @@ impl TableTask {
 
     fn outputs(&self) -> usize {
         self.target().outputs()
+    }
+
+    /// The networks, which count as the validation rows say.
+    fn chosen(&self, tensors: &Tensors) -> Result<Predictor, TaskError> {
+        let usual = match self.data.options.trials {
+            Some(_) => Plan::USUAL,
+            None => self.plans.len(),
+        };
+        let network = network(&self.plans, self.outputs(), tensors)?;
+        Ok(Predictor::chosen(&self.data.table, network, usual))
     }
 
     /// Inputs `[rows, width]`, targets `[rows, outputs]`, and what hidden units are multiplied by, `[rows, units]`.

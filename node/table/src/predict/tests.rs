@@ -7,12 +7,17 @@ use crate::options::Options;
 const FILE: &str = "size,town,sold\n";
 
 fn table() -> Table {
+    table_of(25)
+}
+
+/// Sizes below `sold` are not sold.
+fn table_of(sold: usize) -> Table {
     let row = |at: usize| {
         format!(
             "{},{},{}\n",
             at % 50,
             ["Bern", "Bonn"][at % 2],
-            if at % 50 >= 25 { "yes" } else { "no" }
+            if at % 50 >= sold { "yes" } else { "no" }
         )
     };
     let text = FILE.to_owned() + &(0..300).map(row).collect::<String>();
@@ -111,7 +116,7 @@ fn missing_columns_and_bad_cells_are_told_all_at_once() {
 fn members_that_help_on_validation_rows_count_more() {
     let table = table();
     let members = vec![linear(&table, -1.0), linear(&table, 1.0)];
-    let chosen = Predictor::chosen(&table, Network { members }, Begin::All);
+    let chosen = Predictor::chosen(&table, Network { members }, 2);
     assert!(chosen.weights()[1] > 0.95, "{:?}", chosen.weights());
     let sum: f64 = chosen.weights().iter().sum();
     assert!((sum - 1.0).abs() < 1e-12);
@@ -142,21 +147,57 @@ fn members_that_help_on_validation_rows_count_more() {
 }
 
 #[test]
+fn trials_join_the_usual_model_unless_they_are_clearly_worse() {
+    let table = table_of(23);
+    // All say the same of each row: 16 of the 30 validation rows are sold, which the second denies by a little.
+    let constant = |yes: f32| {
+        let mut member = linear(&table, 0.0);
+        member.around.bias[1] = yes;
+        member
+    };
+    let weights = |members: Vec<Member>| {
+        let chosen = Predictor::chosen(&table, Network { members }, 1);
+        chosen.weights().to_vec()
+    };
+    assert_eq!(weights(vec![constant(0.0), constant(-0.16)]), [0.5, 0.5]);
+    assert_eq!(
+        weights(vec![linear(&table, 1.0), linear(&table, -1.0)]),
+        [1.0, 0.0]
+    );
+    assert_eq!(weights(vec![constant(0.0), constant(f32::NAN)]), [1.0, 0.0]);
+    // The better third, each alike.
+    let five = (1..5).map(|size| linear(&table, 0.2 * size as f32));
+    let members: Vec<Member> = [constant(0.0)].into_iter().chain(five).collect();
+    assert_eq!(weights(members), [0.5, 0.0, 0.0, 0.25, 0.25]);
+}
+
+/// As many plans, the last of which belong to trials.
+fn plans(count: usize) -> Vec<crate::Plan> {
+    let options = Options {
+        trials: Some(4),
+        ..Options::default()
+    };
+    let plans = crate::Plan::of(&options, &Features::of(&table().schema), 2).unwrap();
+    plans[plans.len() - count..].to_vec()
+}
+
+#[test]
 fn trials_are_ranked_and_bad_ones_count_nothing() {
-    use crate::{Leaderboard, Plan};
+    use crate::Leaderboard;
     let table = table();
     let mut diverged = linear(&table, 1.0);
     diverged.around.bias[0] = f32::NAN;
     let members = vec![
+        linear(&table, 0.2),
+        linear(&table, 0.2),
         diverged,
         linear(&table, -1.0),
-        linear(&table, 0.5),
         linear(&table, 1.0),
     ];
-    let chosen = Predictor::chosen(&table, Network { members }, Begin::BetterHalf);
+    let chosen = Predictor::chosen(&table, Network { members }, 2);
     let weights = chosen.weights().to_vec();
-    assert_eq!(weights[..2], [0.0, 0.0]);
-    assert!(weights[3] > 0.5, "{weights:?}");
+    assert_eq!(weights[2..], [0.0, 0.0, 0.5]);
+    assert!(weights[0] > 0.0, "{weights:?}");
     assert!((weights.iter().sum::<f64>() - 1.0).abs() < 1e-12);
     let answer = chosen.answer(table.cells(0));
     assert!(answer.iter().all(|part| part.is_finite()), "{answer:?}");
@@ -167,12 +208,13 @@ fn trials_are_ranked_and_bad_ones_count_nothing() {
         trials: Some(4),
         ..Options::default()
     };
-    let plans = Plan::of(&options, &Features::of(&table.schema), 2).unwrap();
-    let trials = chosen.trials(&table, &plans);
+    let plans = plans(5);
+    let trials = chosen.trials(&table, &plans, 2);
     let numbers: Vec<usize> = trials.iter().map(|trial| trial.number).collect();
-    assert_eq!(numbers, [4, 3, 2, 1]);
+    assert_eq!(numbers, [4, 1, 3, 2]);
     assert!(trials[0].loss < trials[1].loss && trials[1].loss < trials[2].loss && trials[3].loss > 10.0);
-    assert_eq!(trials[0].share, weights[3]);
+    assert_eq!(trials[0].share, weights[4]);
+    assert_eq!(trials[1].share, weights[0] + weights[1]);
     let board = Leaderboard {
         trials: &trials,
         target: &table.schema.target,
@@ -181,7 +223,7 @@ fn trials_are_ranked_and_bad_ones_count_nothing() {
         rows: 30,
     };
     let told = board.describe();
-    let alone = plans[3].words().join(" ");
+    let alone = plans[4].words().join(" ");
     let command = format!("annulus train --data t.csv 'columns.the town=ignore' target=sold {alone}");
     let lines: Vec<&str> = told.lines().collect();
     assert_eq!(lines.len(), 7, "{told}");
@@ -190,9 +232,11 @@ fn trials_are_ranked_and_bad_ones_count_nothing() {
         "{told}"
     );
     assert!(
-        lines[2].ends_with(&format!(" %  {alone}")) && lines[4].contains("      -  "),
+        lines[2].ends_with(&format!(" %  {alone}"))
+            && lines[3].ends_with(" %  the networks of annulus train"),
         "{told}"
     );
+    assert!(lines[4].contains("      -  "), "{told}");
     assert_eq!(lines[6], format!("the best alone: {command}"));
     let card = board.card();
     assert!(
