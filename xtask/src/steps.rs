@@ -69,8 +69,16 @@ pub fn browser_test(root: &Path) -> bool {
 pub fn prove(root: &Path) -> bool {
     let began = Instant::now();
     title("long tests");
-    let tests =
-        ["elsewhere", "meeting", "comfort", "split", "models", "rehearsal"].map(|name| ["--test", name]);
+    let tests = [
+        "elsewhere",
+        "meeting",
+        "comfort",
+        "split",
+        "models",
+        "rehearsal",
+        "tabs",
+    ]
+    .map(|name| ["--test", name]);
     let mut tally = cargo_test(root, &tests.concat(), &["--ignored"]);
     title("planted bugs");
     tally.count(sim(root, &["--bug", "all", "--seeds", "1000"]));
