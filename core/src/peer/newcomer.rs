@@ -63,6 +63,8 @@ pub(crate) struct Newcomer {
     full: BTreeSet<PeerId>,
     /// ... and until when it asks nobody, once all have said so.
     waits_until: Time,
+    /// When it last began to rest, if it has stood aside, and at which round.
+    rested: Option<(Time, Round)>,
     /// Since when it has had nobody to follow, as far as that matters.
     lonely_since: Time,
     /// Whether it reports each round that it follows, as a watcher does.
@@ -121,6 +123,7 @@ impl Newcomer {
             barred: None,
             full: BTreeSet::new(),
             waits_until: now,
+            rested: None,
             lonely_since: now,
             watching: false,
             hope_at: now,

@@ -18,6 +18,9 @@ use std::time::Duration;
 /// state anew.
 const STALE: Duration = Duration::from_secs(300);
 
+/// A run that tells the same round so long after a peer began to rest may lack that peer.
+const STILL: Duration = Duration::from_secs(5);
+
 /// After this many answer deadlines without any other peer, a peer with a whole state continues alone.
 const LONELY: u32 = 8;
 
@@ -144,7 +147,7 @@ impl Newcomer {
         }
     }
 
-    /// While it stands aside it follows nobody for a while, and keeps its state.
+    /// While it stands aside it follows nobody for a while, and keeps its state. Not again if the run has not gone on since.
     pub(super) fn rest_aside(&mut self, shared: &mut Shared) -> bool {
         let (head, me) = (shared.head(), shared.me());
         let others: Vec<PeerId> = head
@@ -155,9 +158,11 @@ impl Newcomer {
             .collect();
         // An earlier head would have it wait for too long. And the time to wait passes only while the others train.
         let may_rest = head.round >= self.since && head.trains(&shared.manifest, &others);
-        let Some(wait) = head.asides.waits(me).filter(|_| may_rest) else {
+        let goes_on = self.rested.is_none_or(|(_, round)| round < head.round);
+        let Some(wait) = head.asides.waits(me).filter(|_| may_rest && goes_on) else {
             return false;
         };
+        self.rested = Some((shared.now, head.round));
         self.note_whole(shared);
         self.waits_until = shared.now + wait.min(STALE);
         self.seek(None, shared);
@@ -178,8 +183,13 @@ impl Newcomer {
 
     /// A member is there, and perhaps shows where its lineage stands.
     pub(super) fn on_candidate(&mut self, from: PeerId, shown: Option<Shown<'_>>, shared: &mut Shared) {
-        if shown.is_some() {
+        if let Some(shown) = &shown {
             self.hope_at = shared.now;
+            let goes_on = |(since, round)| shown.standing.round > round || shared.now - since < STILL;
+            if self.sponsor.is_none() && !self.rested.is_none_or(goes_on) {
+                // Members that lack others for a round tell where they stand, again and again.
+                self.waits_until = shared.now;
+            }
         }
         self.refused.remove(&from);
         // A sponsor tells its standing only to peers that do not follow it, so it has dropped this one.
