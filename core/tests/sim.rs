@@ -107,7 +107,7 @@ fn worlds_that_failed_once_hold() {
     let checks = [85_100_002_755];
     // A guest's deltas of six local steps were shortened by a member that had measured those of a single sample.
     let bounds = [87_000_011_802];
-    // Who stands aside rested while the run could not train without it.
+    // A peer that stood aside rested while the run could not train without it.
     let rest = [94_000_005_727];
     // The sums of an attempt that others committed were dropped for those of the next attempt, and a part was lost. Two
     // that went on alone from the same place took the samples before it for lost.
