@@ -264,8 +264,7 @@ impl Told<'_> {
 impl Asides {
     /// Whether a peer may be admitted now. It has to wait while another has a trial, and while it stands aside.
     pub(crate) fn admit(&self, peer: PeerId) -> bool {
-        let waits = |aside: &Aside| aside.peer == peer && aside.until_us > self.elapsed_us;
-        self.trial.is_none() && self.meter.rate(1).is_some() && !self.aside.iter().any(waits)
+        self.trial.is_none() && self.meter.rate(1).is_some() && self.waits(peer).is_none()
     }
 
     /// How long a peer that stands aside waits for its next trial.

@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// The state of a peer that stands aside is at most so old. A guess: it may have to take over, and each time it fetches the
-/// state anew.
+/// state again.
 const STALE: Duration = Duration::from_secs(300);
 
 /// A run that tells the same round so long after a peer began to rest may lack that peer.
