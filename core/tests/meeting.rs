@@ -487,3 +487,21 @@ fn who_reaches_an_older_lineage_through_its_newcomer_alone_yields_to_it() {
     assert!(!story.peers[&ANN].is_member());
     assert!(outcasts(&story, 0).contains(&ANN));
 }
+
+#[test]
+fn a_newcomer_leaves_a_member_that_the_others_have_gone_on_without() {
+    let mut story = Story::new(1);
+    story.gather(2, 100 * MILLI);
+    story.run(10 * SECOND);
+    assert!(story.are_together(&[ANN, BEN]));
+    // Both were members of the last round that Ann knows, and Ann computes for long.
+    story.compute_us.insert(ANN, 1_000 * SECOND);
+    story.run(300 * MILLI);
+    story.cut(ANN, BEN);
+    story.run(10 * SECOND);
+    story.join(CAT, ANN, 100 * MILLI);
+    story.run(5 * SECOND);
+    story.open(CAT, BEN);
+    story.run(20 * SECOND);
+    assert!(story.are_together(&[BEN, CAT]));
+}

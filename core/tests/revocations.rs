@@ -130,6 +130,33 @@ fn those_who_were_revoked_while_alone_do_not_take_turns_in_going_on() {
 }
 
 #[test]
+fn lineages_that_began_when_two_revoked_each_other_become_one() {
+    let mut story = Story::new(1);
+    let all = of_run(&story);
+    let tickets = [(ANN, 50), (BEN, 51)].map(|(who, name)| {
+        let own = ticket(&story, &all, name, Role::Member);
+        comes_by(&mut story, who, &own);
+        own
+    });
+    story.gather(2, 100 * MILLI);
+    story.run(5 * SECOND);
+    story.cut(ANN, BEN);
+    revoke(&mut story, ANN, &all, &tickets[1]);
+    revoke(&mut story, BEN, &all, &tickets[0]);
+    story.run(5 * SECOND);
+    story.join(CAT, ANN, 100 * MILLI);
+    story.join(DAN, BEN, 100 * MILLI);
+    story.run(5 * SECOND);
+    assert!(story.are_together(&[ANN, CAT]) && story.are_together(&[BEN, DAN]));
+    story.kill(ANN);
+    story.kill(BEN);
+    story.run(10 * SECOND);
+    story.open(CAT, DAN);
+    story.run(20 * SECOND);
+    assert!(story.are_together(&[CAT, DAN]));
+}
+
+#[test]
 fn those_who_were_revoked_draw_nobody_into_their_lineage() {
     // Two came by the ticket, so they are more than the one who stays. They count more, too.
     let (here, there) = ([ANN], [BEN, CAT]);

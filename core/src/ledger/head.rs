@@ -257,7 +257,6 @@ impl Head {
         self.hand_over(ahead.into_iter().zip(cuts), &members);
         self.part(members, |peer| {
             stand_aside.contains(&peer)
-                || out.contains(&peer)
                 || displaced.contains(&peer)
                 || record.headers.iter().any(|h| h.leaving && h.peer == peer)
         });

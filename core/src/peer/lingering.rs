@@ -59,13 +59,12 @@ impl Lingering {
 
     /// One that stands aside: those that go on may still lack a piece of the last round.
     pub fn aside(shared: &Shared) -> Self {
-        let head = shared.head();
-        let members = head.members.iter().map(|m| m.peer);
         Self {
             exit: Exit::Left,
             stands_aside: true,
             until: longer(shared),
-            waits_for: members.filter(|peer| shared.links.is_up(*peer)).collect(),
+            // Also those that reach it only through others.
+            waits_for: shared.head().members.iter().map(|m| m.peer).collect(),
             sponsor: Sponsor::default(),
         }
     }

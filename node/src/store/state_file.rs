@@ -77,7 +77,7 @@ const HEADER_LIMIT: usize = 100_000_000;
 /// The name of the format, before its version.
 const FORMAT: &str = "annulus-checkpoint-";
 /// Its version, and that of the head in it. Another field means another version.
-const VERSION: u8 = 18;
+const VERSION: u8 = 19;
 const _: () = assert!(
     annulus_core::ledger::VERSION == 18,
     "the head in a checkpoint has changed: so has VERSION"

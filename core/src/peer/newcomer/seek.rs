@@ -21,6 +21,10 @@ const STALE: Duration = Duration::from_secs(300);
 /// A run that tells the same round so long after a peer began to rest may lack that peer.
 const STILL: Duration = Duration::from_secs(5);
 
+/// Members of the lineage that a newcomer follows are at most so many rounds ahead of it, or they have gone on without the
+/// sponsor. A guess: two are usual, and over long lines a few more.
+const AHEAD: Round = 8;
+
 /// After this many answer deadlines without any other peer, a peer with a whole state continues alone.
 const LONELY: u32 = 8;
 
@@ -200,12 +204,11 @@ impl Newcomer {
         let Some(shown) = shown.filter(|_| self.following) else {
             return;
         };
-        // Members of the followed lineage are a round or two ahead of a newcomer. And lineages that take turns in
-        // leading should not make it go back and forth.
+        // Lineages that take turns in leading should not make it go back and forth.
         let here: Vec<PeerId> = shared.head().members.iter().map(|m| m.peer).collect();
         let side = Side {
             members: &here,
-            until: Round::MAX,
+            until: shared.head().round + AHEAD,
             lead: 2 * shared.head().pace.round_samples(&shared.manifest),
         };
         match meet(&side, from, &shown, shared) {
