@@ -6,7 +6,7 @@ use annulus_core::codec::Codec;
 use annulus_core::invitation::{Invitation, Role};
 use annulus_core::ledger::Record;
 use annulus_core::signature::Key;
-use annulus_core::{Event, Exit, Layout, PeerId, Topology};
+use annulus_core::{Event, Exit, Layout, Manifest, PeerId, Topology};
 use std::num::{NonZeroU16, NonZeroU32};
 use story::*;
 
@@ -134,14 +134,20 @@ fn huge_values_of_a_guest_do_not_hold_up_learning() {
 
 /// Three members and a guest that are equally fast, with long vectors in which each sample counts.
 fn with_one_guest(topology: Topology, copies: u16, codec: Codec) -> (Story, PeerId) {
+    with_one_guest_and(topology, |manifest| {
+        manifest.codec = codec;
+        manifest.copies = NonZeroU16::new(copies);
+    })
+}
+
+fn with_one_guest_and(topology: Topology, change: impl FnOnce(&mut Manifest)) -> (Story, PeerId) {
     let mut story = Story::with(topology, |manifest| {
         manifest.layout = Layout::flat(600);
         manifest.piece = NonZeroU32::new(64).unwrap();
         manifest.batch = 60.try_into().unwrap();
         manifest.target = 10_000_000.try_into().unwrap();
-        manifest.codec = codec;
-        manifest.copies = NonZeroU16::new(copies);
         manifest.optimizer = "momentum".parse().unwrap();
+        change(manifest);
     });
     story.differ = true;
     let (_, guests) = gather(&mut story, 3, 1);
@@ -183,6 +189,21 @@ fn a_guest_that_computes_nothing_is_put_out_and_its_samples_go_to_others() {
             let last = story.records(ANN).last().unwrap();
             assert_eq!((of(last, &[guest]).0, last.weight()), (0, 60));
         }
+    }
+}
+
+#[test]
+fn members_with_one_sample_each_check_too() {
+    for topology in [Topology::Ring, Topology::Direct] {
+        let (mut story, guest) =
+            with_one_guest_and(topology, |manifest| manifest.batch = 4.try_into().unwrap());
+        story.gradient.insert(guest, 0.0);
+        let since = story.events.len();
+        story.run(60 * SECOND);
+        assert!(is_found(&story, guest), "{topology:?}");
+        let of_guest = |told: &String| told.contains(&format!("{guest:?}"));
+        let troubles = troubles(&story, since);
+        assert!(troubles.iter().all(of_guest), "{troubles:?}");
     }
 }
 

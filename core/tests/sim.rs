@@ -112,6 +112,10 @@ fn worlds_that_failed_once_hold() {
     // The sums of an attempt that others committed were dropped for those of the next attempt, and a part was lost. Two
     // that went on alone from the same place took the samples before it for lost.
     let next_attempt = [87_200_002_224, 87_200_002_352];
+    // Two lone members whose companions had revoked each other both kept their own lineage.
+    let revoked = [94_000_012_789];
+    // A newcomer waited with a sponsor that others had gone on without.
+    let stuck = [86_350_005_908];
     for seed in once
         .into_iter()
         .chain(aside)
@@ -121,6 +125,8 @@ fn worlds_that_failed_once_hold() {
         .chain(bounds)
         .chain(rest)
         .chain(next_attempt)
+        .chain(revoked)
+        .chain(stuck)
         .chain(later)
         .chain(last)
         .chain(slow)
@@ -247,6 +253,8 @@ fn seeds_of_liars_that_once_failed_hold() {
     let far_ahead = [10_400_002_326];
     // Names that a liar renewed all the time held all places of followers, and a visitor waited for minutes.
     let renewed = [60_000_000_378];
+    // A member that stood aside took the sums of the last round with it, since it reached the others only through a relay.
+    let by_relay = [94_100_001_824];
     // Of the checker: a slow founder's first round, which it computes alone, takes longer than a visitor may wait.
     let slow_founder = [910_000_000_053];
     let of_liars = [
@@ -285,6 +293,7 @@ fn seeds_of_liars_that_once_failed_hold() {
         .chain(left_alone)
         .chain(far_ahead)
         .chain(renewed)
+        .chain(by_relay)
     {
         assert_eq!(sim::run(seed, liars()).failure, None, "seed {seed}");
     }

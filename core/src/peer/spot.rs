@@ -17,9 +17,11 @@ use crate::base::id::{Digest, PeerId, Round};
 use crate::collective::Scale;
 use crate::numeric::codec::Codec;
 use crate::peer::device::Made;
+use crate::reach::detector::FLOOR;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::time::Duration;
 
 /// The first check comes within this many shares of a guest, as does the next after a mismatch.
 pub(super) const FIRST: u32 = 16;
@@ -36,6 +38,9 @@ pub(super) const MISMATCHES: u8 = 2;
 /// After each share of its own, a device computes at most this part of it for a check, or one sample. Others take a
 /// member for too slow that takes twice as long as usual.
 const PART: u64 = 4;
+
+/// They never do within [`FLOOR`]. If a sample takes at most this time, a second one is no reason.
+const QUICK: Duration = FLOOR.checked_div(4).expect("not by 0");
 
 /// A check takes at most this many rounds, or the member leaves it to faster ones.
 pub(super) const ROUNDS: u64 = 64;
@@ -117,6 +122,8 @@ pub(crate) struct Spot {
     pub(super) measures_at: Round,
     /// Samples of its own share in this round.
     pub(super) own: u64,
+    /// Whether its device computes a sample within [`QUICK`].
+    pub(super) is_quick: bool,
     pub(super) watched: BTreeMap<PeerId, Watched>,
     pub(super) check: Option<(PeerId, Stage)>,
 }
@@ -141,7 +148,7 @@ impl Spot {
 
     /// Gives an idle device the next part of a check, after this member's own share.
     pub(super) fn next_part(&mut self) -> Option<(&mut Computing, Vec<Range<u64>>)> {
-        let most = part(self.own);
+        let most = part(self.own, self.is_quick);
         let Some((_, Stage::Computing(check))) = &mut self.check else {
             return None;
         };
@@ -158,10 +165,19 @@ impl Spot {
     }
 }
 
-/// Samples that a device may compute for a check after a share of this many. None after a share of one: the round would
-/// take twice as long.
-pub(crate) fn part(own: u64) -> u64 {
-    if own < 2 { 0 } else { (own / PART).max(1) }
+/// Whether a device with this speed, in samples per 1,000 seconds, computes a sample within [`QUICK`].
+pub(super) fn is_quick(speed: Option<u64>) -> bool {
+    speed.is_some_and(|speed| speed as f64 * QUICK.as_secs_f64() >= 1000.0)
+}
+
+/// Samples that a device may compute for a check after a share of this many. A slow device computes none after a share of
+/// one: its round would take twice as long.
+pub(crate) fn part(own: u64, is_quick: bool) -> u64 {
+    match own {
+        0 => 0,
+        1 => is_quick.into(),
+        _ => (own / PART).max(1),
+    }
 }
 
 impl Truth {

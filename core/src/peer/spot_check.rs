@@ -8,7 +8,8 @@ use crate::ledger::allot::Allotment;
 use crate::peer::device::{Asked, Made};
 use crate::peer::shared::Shared;
 use crate::peer::spot::{
-    Computing, FIRST, FORGIVEN, MEASURED, MISMATCHES, MOST, ROUNDS, Stage, Truth, Watched, part, take_first,
+    Computing, FIRST, FORGIVEN, MEASURED, MISMATCHES, MOST, ROUNDS, Stage, Truth, Watched, is_quick, part,
+    take_first,
 };
 use bytes::Bytes;
 
@@ -38,6 +39,7 @@ pub(crate) fn begin_round(allotment: &Allotment, shared: &mut Shared) {
         return;
     };
     shared.spot.own = allotment.len(me);
+    shared.spot.is_quick = is_quick(shared.speed.told());
     if shared.spot.own == 0 || !head.members[me].is_full() || !can_check(shared) {
         return;
     }
@@ -70,7 +72,7 @@ pub(crate) fn begin_attempt(reduce: &Run, allotment: &Allotment, shared: &mut Sh
         return;
     }
     let head = &shared.lineage.head;
-    let most = ROUNDS * part(spot.own);
+    let most = ROUNDS * part(spot.own, spot.is_quick);
     let can = |guest: PeerId| {
         let share = head.position(guest).map_or(0, |place| allotment.len(place));
         (1..=most).contains(&share)

@@ -119,7 +119,7 @@ impl World {
                 Topology::Ring => None,
             };
             let comes = chunk.is_some_and(|chunk| !cut.chunk(chunk).is_empty());
-            let soon = SOON * spot::part(headers[me].weight.into());
+            let soon = SOON * spot::part(headers[me].weight.into(), false);
             let can_check = (1..=soon).contains(&header.weight.into());
             if !(is_idler && comes && can_check) {
                 continue;
