@@ -79,7 +79,7 @@ const FORMAT: &str = "annulus-checkpoint-";
 /// Its version, and that of the head in it. Another field means another version.
 const VERSION: u8 = 19;
 const _: () = assert!(
-    annulus_core::ledger::VERSION == 18,
+    annulus_core::ledger::VERSION == 19,
     "the head in a checkpoint has changed: so has VERSION"
 );
 
