@@ -119,6 +119,12 @@ impl Codec {
         }
     }
 
+    /// The elements of an encoded run, if they lie in memory as they are.
+    pub(crate) fn as_it_lies(self, bytes: &[u8]) -> Option<&[f32]> {
+        let lie = cfg!(target_endian = "little") && self == Self::F32;
+        lie.then(|| bytemuck::try_cast_slice(bytes).ok()).flatten()
+    }
+
     /// Bytes of an encoded run of this many elements.
     pub fn encoded_len(self, elements: usize) -> usize {
         match self {
