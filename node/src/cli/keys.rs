@@ -258,7 +258,9 @@ pub fn help(tasks: &[TaskFactory]) -> String {
                 .as_str()
                 .map_or_else(|| default.to_string(), str::to_owned);
             let about = match default.as_str() {
-                "null" => about.to_owned(),
+                // The text says what happens without the setting.
+                "null" | "" => about.to_owned(),
+                _ if about.contains("(default: ") => about.to_owned(),
                 _ => format!("{about} (default: {default})"),
             };
             entry(&mut text, &left, about.trim_start(), width);

@@ -4,6 +4,8 @@ use super::join::By;
 use super::parser::command;
 use super::*;
 use crate::options::{JoinOptions, Length, Page, Start, TrainOptions};
+use crate::tasks::images::Images;
+use crate::tasks::table::TableTask;
 use annulus_core::invitation::Role;
 use serde_json::json;
 
@@ -318,6 +320,16 @@ fn help_is_a_command_and_hides_what_is_refused() {
         let help = help(&format!("annulus {command} --help"));
         assert!(help.find("--log <LEVEL>") > help.find(last), "{help}");
     }
+}
+
+#[test]
+fn the_help_tells_the_default_of_each_setting_once() {
+    let tasks = [TaskFactory::of::<Images>(), TaskFactory::of::<TableTask>()];
+    let text = super::keys::help(&tasks);
+    let one_line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(!one_line.contains("(default: )"), "{text}");
+    assert!(!one_line.contains(") (default: "), "{text}");
+    assert!(one_line.contains("(default: cnn)"), "{text}");
 }
 
 #[test]
