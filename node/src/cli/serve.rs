@@ -76,7 +76,7 @@ pub fn run(args: &Args, tasks: &[TaskFactory]) -> Result<(), Error> {
     .map_err(failed)?
 }
 
-/// Whose requests are answered, and the text of the token that they need if it is new.
+/// The requests to answer, and the text of their token if it is new.
 fn askers(args: &Args, addresses: &[SocketAddr]) -> Result<(Askers, Option<String>), Error> {
     let within = |address: &SocketAddr| address.ip().to_canonical().is_loopback();
     match &args.token {

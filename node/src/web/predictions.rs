@@ -44,7 +44,7 @@ const FIELDS: &str = include_str!("../../../browser/page/fields.js");
 const POLICY: &str = "default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; \
                       img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// Whose requests are answered.
+/// The requests that are answered.
 #[derive(Clone, Debug)]
 pub enum Askers {
     /// Those that carry the token.

@@ -120,7 +120,7 @@ impl Reading<'_> {
         ))
     }
 
-    /// Refuses a target with so many different values that they are no classes.
+    /// Refuses a target that has too many different values for classes.
     pub(super) fn are_classes(&self, target: usize, good: &[usize], count: usize) -> Result<(), TableError> {
         if count <= MOST_CLASSES && 2 * count <= good.len() {
             return Ok(());

@@ -278,7 +278,7 @@ fn a_column_that_tells_the_answer_alone_is_pointed_out() {
     assert!(other.leaks().is_empty(), "three classes");
 }
 
-/// What a table of these columns says that it cannot be used, or what was guessed of it.
+/// The error for a table of these columns, or else its description.
 fn told_of(header: &str, rows: usize, row: impl Fn(usize) -> String) -> String {
     let text: String = std::iter::once(header.to_owned())
         .chain((0..rows).map(row))
