@@ -66,7 +66,8 @@ pub async fn serve(listener: TcpListener, model: Box<dyn Predict>, askers: Asker
     let cores = Semaphore::new(cores);
     let of_model = Router::new()
         .route("/v1/schema", get(schema))
-        .route("/v1/predict", post(predict));
+        .route("/v1/predict", post(predict))
+        .method_not_allowed_fallback(another_method);
     // These say nothing of the model.
     let of_all = Router::new()
         .route("/", get(form))
@@ -75,6 +76,7 @@ pub async fn serve(listener: TcpListener, model: Box<dyn Predict>, askers: Asker
             get(|| async { fresh(([(CONTENT_TYPE, "text/javascript")], FIELDS)) }),
         )
         .route("/health", get(|| async { fresh(Json(json!({"status": "ok"}))) }))
+        .method_not_allowed_fallback(another_method)
         .fallback(nothing_here);
     let router = match askers {
         Askers::Token(token) => of_model
@@ -85,7 +87,6 @@ pub async fn serve(listener: TcpListener, model: Box<dyn Predict>, askers: Asker
             .layer(middleware::from_fn_with_state(Arc::new(hosts), addressed)),
     };
     let router = router
-        .method_not_allowed_fallback(another_method)
         .layer(DefaultBodyLimit::max(BODY))
         .with_state(Arc::new(Served { model, cores }));
     let slots = Slots::new(limits(), Arc::default());
