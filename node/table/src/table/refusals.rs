@@ -127,18 +127,17 @@ impl Reading<'_> {
         }
         let name = &self.rows.header[target];
         let example = self.rows.cell(good[0], target);
+        let (count, rows) = (grouped(count as u64), grouped(good.len() as u64));
         let advice = match parse(example).is_some() {
-            true => "it is".to_owned(),
+            true => format!("To predict a number, write columns.{name}=number"),
             false => format!(
-                "{}, so write it as one, such as 1234.5, and it is",
+                "{}; numbers, such as 1234.5, are predicted with columns.{name}=number",
                 not_a_number(example)
             ),
         };
         self.fail(&format!(
-            "has {} different values of the target {name} in {} rows, too many for classes: there may be {}, with two rows each \
-             on average. If the target is a number, {advice} read as one with columns.{name}=number",
-            grouped(count as u64),
-            grouped(good.len() as u64),
+            "has {count} different values of the target {name} in {rows} rows, too many for classes: there may be half as many as \
+             rows, and at most {}. {advice}",
             grouped(MOST_CLASSES as u64)
         ))
     }
