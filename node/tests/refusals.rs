@@ -396,3 +396,29 @@ fn an_external_worker_that_is_not_there() {
     );
     assert_tells(&train(&["--slower", "2"]), &["--external", "--slower"]);
 }
+
+#[test]
+fn a_folder_without_a_data_set_is_told_what_it_may_hold() {
+    let folder = Folder::new("no-data-set");
+    let tables = folder.join("tables");
+    std::fs::create_dir(&tables).expect("writable");
+    let train = |more: &[&str]| {
+        refusal(
+            &[
+                &["train", "--device", "cpu", "--dry-run", "--data", &tables],
+                more,
+            ]
+            .concat(),
+        )
+    };
+    assert_tells(
+        &train(&[]),
+        &["holds no data set", "PNG or JPEG files for each class"],
+    );
+    std::fs::write(format!("{tables}/b.csv"), "a,y\n1,2\n").expect("writable");
+    std::fs::write(format!("{tables}/a.csv"), "a,y\n1,2\n").expect("writable");
+    assert_tells(
+        &train(&["target=y"]),
+        &["is a folder, and a table is one file: write --data", "a.csv"],
+    );
+}

@@ -6,6 +6,7 @@ mod served;
 use common::*;
 use served::Server;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// A table with a number, a category and a class that follows from both, but for every ninth row.
 fn table(rows: usize) -> String {
@@ -205,11 +206,36 @@ fn a_thousand_requests_at_once_get_what_predict_says() {
             });
         }
     });
-    assert_eq!(server.ask(post, "application/json", b"{\"town\": ").0, 400);
     assert_eq!(
-        server.ask(post, "application/json", &vec![b' '; 100 << 20]).0,
-        413
+        server.ask(post, "TEXT/CSV; charset=utf-8", NEW.as_bytes()),
+        (200, expected)
     );
+    let large = vec![b' '; 100 << 20];
+    for (what, kind, body, status, advice) in [
+        (
+            post,
+            "application/json",
+            &b"{\"town\": "[..],
+            400,
+            "Content-Type: text/csv",
+        ),
+        (
+            post,
+            "application/json",
+            &large,
+            413,
+            "more than 16 MiB: send it in several",
+        ),
+        // What curl -d makes of a file.
+        (post, "text/csv", b"town,ageBern,70", 400, "--data-binary @FILE"),
+        ("GET /v1/predict", "", b"", 405, "POST for /v1/predict"),
+        ("GET /predict", "", b"", 404, "POST /v1/predict"),
+    ] {
+        let (found, told) = server.ask(what, kind, body);
+        let told: serde_json::Value = serde_json::from_str(&told).expect("JSON");
+        let error = told["error"].as_str().expect("an error");
+        assert!(found == status && error.contains(advice), "{found} {error}");
+    }
     let (status, schema) = server.ask("GET /v1/schema", "", b"");
     assert!(status == 200 && schema.contains(r#""name":"age""#), "{schema}");
     assert!(server.ask("GET /", "", b"").1.contains("<form>"));
@@ -225,6 +251,17 @@ fn a_server_that_other_machines_reach_answers_only_with_its_token() {
     assert!(trained.status.success(), "{}", told(&trained));
     let model = format!("{out}/model.safetensors");
 
+    for (listen, advice) in [
+        ("8080", "write HOST:PORT, such as --listen 127.0.0.1:8080"),
+        ("192.0.2.1:0", "add --token FILE"),
+    ] {
+        let refused = run(&["serve", &model, "--listen", listen]);
+        assert!(told(&refused).contains(advice), "{}", told(&refused));
+    }
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let taken = taken.local_addr().expect("an address").to_string();
+    let refused = run(&["serve", &model, "--listen", &taken]);
+    assert!(!refused.status.success());
     let refused = run(&["serve", &model, "--listen", "0.0.0.0:0"]);
     assert!(told(&refused).contains("add --token FILE"), "{}", told(&refused));
     let short = folder.join("short.txt");
@@ -257,6 +294,108 @@ fn a_server_that_other_machines_reach_answers_only_with_its_token() {
     let mut server = Server::start_at(&model, &options);
     server.token = Some(token);
     assert_eq!(ask(&server).0, 200);
+}
+
+#[test]
+fn foreign_pages_get_nothing_of_a_served_model_and_cost_it_no_work() {
+    let folder = Folder::new("table-foreign");
+    let (data, out) = (folder.join("sales.csv"), folder.join("run"));
+    std::fs::write(&data, table(60)).expect("writable");
+    let trained = train_on(&data, &out, &["target=bought", "rounds=2"]);
+    assert!(trained.status.success(), "{}", told(&trained));
+    let server = Server::start(&format!("{out}/model.safetensors"));
+    let own = server.address();
+    let port = own.rsplit_once(':').expect("a port").1;
+    let row = r#"{"town": "Bern", "age": 70}"#;
+    let status = |answer: &str| {
+        answer
+            .split(' ')
+            .nth(1)
+            .and_then(|status| status.parse().ok())
+            .unwrap_or(0)
+    };
+    let ask = |what: &str, headers: &str, body: &str| {
+        let length = body.len();
+        let head = format!(
+            "{what} HTTP/1.1\r\nconnection: close\r\ncontent-length: {length}\r\n{headers}\r\n\r\n{body}"
+        );
+        let answer = server.exchange(head.as_bytes());
+        assert!(!answer.to_lowercase().contains("access-control-"), "{answer}");
+        (status(&answer), answer)
+    };
+    let every = [
+        "POST /v1/predict",
+        "GET /v1/schema",
+        "GET /",
+        "GET /fields.js",
+        "GET /health",
+        "GET /nothing",
+    ];
+
+    // A foreign name that leads here (DNS rebinding), also with that page's own origin.
+    for host in [
+        "evil.example",
+        &format!("evil.example:{port}"),
+        "localhost.evil.example",
+        "0.0.0.0",
+        "203.0.113.9",
+    ] {
+        for what in every {
+            for more in ["", &format!("\r\norigin: http://{host}")] {
+                let (status, answer) = ask(what, &format!("host: {host}{more}"), row);
+                assert!(
+                    status == 421 && answer.contains("--token FILE"),
+                    "{what} {host}: {answer}"
+                );
+            }
+        }
+    }
+    // A foreign page that asks here, in the way for which browsers ask for no leave.
+    for page in [
+        "http://evil.example",
+        "https://evil.example:8080",
+        "null",
+        "http://localhost:1",
+    ] {
+        for kind in [
+            "text/plain",
+            "application/x-www-form-urlencoded",
+            "multipart/form-data",
+            "text/csv",
+        ] {
+            let headers = format!("host: {own}\r\ncontent-type: {kind}\r\norigin: {page}");
+            let (status, answer) = ask("POST /v1/predict", &headers, row);
+            assert!(status == 403 && answer.contains(page), "{answer}");
+        }
+        let leave = format!("host: {own}\r\norigin: {page}\r\naccess-control-request-method: POST");
+        assert_eq!(ask("OPTIONS /v1/predict", &leave, "").0, 403);
+    }
+    // Their bodies are not waited for, and their connections do not stay.
+    let begun = Instant::now();
+    for foreign in [
+        "host: evil.example",
+        &format!("host: {own}\r\norigin: http://evil.example"),
+    ] {
+        let head = format!("POST /v1/predict HTTP/1.1\r\ncontent-length: 8000000\r\n{foreign}\r\n\r\n{{");
+        assert!([403, 421].contains(&status(&server.exchange(head.as_bytes()))));
+    }
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+
+    // This machine's programs and the form go on.
+    for host in [
+        own,
+        "localhost",
+        &format!("LOCALHOST:{port}"),
+        &format!("[::1]:{port}"),
+        "127.0.0.1",
+    ] {
+        for more in ["", &format!("\r\norigin: http://{host}")] {
+            let (status, answer) = ask("POST /v1/predict", &format!("host: {host}{more}"), row);
+            assert!(status == 200 && answer.contains("\"bought\""), "{host}: {answer}");
+        }
+    }
+    let (status, form) = ask("GET /", &format!("host: {own}"), "");
+    assert!(status == 200 && form.contains("frame-ancestors 'none'"), "{form}");
 }
 
 #[test]

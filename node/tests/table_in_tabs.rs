@@ -1,11 +1,14 @@
-//! A browser tab in a run on a table: its form answers from the model that the tab holds.
+//! The form of a table's model in a browser: in the page of a run, where it answers from the model that the tab holds, and of
+//! `annulus serve`.
 
 mod chromium;
 mod common;
+mod served;
 
-use chromium::{CPU, Tab, join, ready};
+use chromium::{CPU, Tab, installed, join, ready};
 use common::*;
 use serde_json::{Value, json};
+use served::Server;
 use std::path::Path;
 
 /// Fills in the form, and returns what the model answers.
@@ -38,19 +41,58 @@ fn shot(tab: &mut Tab, name: &str, width: u32) {
     tab.call("Emulation.clearDeviceMetricsOverride", json!({}));
 }
 
-#[test]
-fn the_form_in_a_tab_says_what_predict_says() {
-    let Some(browser) = ready() else { return };
-    let _alone = alone();
-    let folder = Folder::new("tab-form");
-    let (data, new) = (folder.join("sales.csv"), folder.join("new.csv"));
+/// A table whose last column follows from the others, but for every ninth row.
+fn sales() -> String {
     let mut rows = String::from("age,town,bought\n");
     for at in 0..400 {
         let (age, town) = (18 + at * 37 % 60, ["Bern", "Bonn", "Basel"][at * 7 % 3]);
         let bought = (age > 45) != (town == "Bonn") && at % 9 != 0;
         rows += &format!("{age},{town},{}\n", if bought { "yes" } else { "no" });
     }
-    std::fs::write(&data, rows).expect("writable");
+    rows
+}
+
+#[test]
+fn the_form_of_a_served_model_answers() {
+    let Some(browser) = installed() else {
+        eprintln!("skipped: no Chromium is installed (Debian: chromium), so the form cannot be tried");
+        return;
+    };
+    let _alone = alone();
+    let folder = Folder::new("served-form");
+    let (data, out) = (folder.join("sales.csv"), folder.join("run"));
+    std::fs::write(&data, sales()).expect("writable");
+    let trained = train_on(&data, &out, &["target=bought", "rounds=200"]);
+    assert!(trained.status.success(), "{}", told(&trained));
+    let server = Server::start(&format!("{out}/model.safetensors"));
+    let (_, expected) = server.ask("POST /v1/predict", "", br#"{"town": "Bern", "age": 70}"#);
+    let expected: Value = serde_json::from_str(&expected).expect("JSON");
+    let bought = expected["predictions"][0]["bought"].as_str().expect("a class");
+    let mut tab = Tab::open(&browser, "form", &format!("http://{}/", server.address()));
+    tab.until(
+        "fields",
+        "document.querySelector('[name=town]') !== null && !document.querySelector('form').hidden",
+    );
+    tab.evaluate(
+        "document.querySelector('[name=age]').value = '70'; document.querySelector('[name=town]').value = 'Bern'; \
+         document.querySelector('button').click()",
+    );
+    tab.until("an answer", "document.querySelector('output').textContent !== ''");
+    let shown = tab.evaluate("document.querySelector('output').textContent");
+    let shown = shown.as_str().expect("text");
+    assert!(
+        shown.starts_with(&format!("bought: {bought}\n{bought}: ")),
+        "{shown}"
+    );
+}
+
+#[test]
+fn the_form_in_a_tab_says_what_predict_says() {
+    let Some(browser) = ready() else { return };
+    let _alone = alone();
+    let folder = Folder::new("tab-form");
+    let (data, new) = (folder.join("sales.csv"), folder.join("new.csv"));
+    std::fs::write(&data, sales()).expect("writable");
     let train = ["train", "--device", "cpu", "--data", &data, "target=bought"];
     let settings = ["rounds=300", "min_peers=2"];
     let mut node = Node::start("node", folder.join("node"), &[&train[..], &settings].concat());

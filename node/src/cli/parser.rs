@@ -272,7 +272,10 @@ impl<'a> Line<'a> {
             .unwrap_or_default();
         let about = help.split(['.', ':', ';']).next().unwrap_or_default();
         let mut letters = about.chars();
-        let name = shown.trim_matches(['<', '>']);
+        let name = match shown.starts_with('-') {
+            true => shown,
+            false => shown.trim_matches(['<', '>']),
+        };
         match letters.next() {
             None => name.to_owned(),
             Some(first) => format!("{name} ({}{})", first.to_lowercase(), letters.as_str()),

@@ -7,7 +7,9 @@ use crate::offline::predict::predictor;
 use crate::store::which::Which;
 use crate::task_factory::TaskFactory;
 use crate::web::bearer::Token;
-use crate::web::predictions::serve;
+use crate::web::hosts::Hosts;
+use crate::web::predictions::{Askers, serve};
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use tokio::net::{TcpListener, lookup_host};
@@ -47,29 +49,42 @@ Examples:
 /// Serves until the process is stopped.
 pub fn run(args: &Args, tasks: &[TaskFactory]) -> Result<(), Error> {
     let model = predictor((&args.model, args.round), args.data.as_deref(), tasks).map_err(Error::of)?;
-    let failed = |error: std::io::Error| Error::failed(format!("cannot serve at {}: {error}", args.listen));
+    let failed = |error: std::io::Error| {
+        let advice = match error.kind() {
+            ErrorKind::AddrInUse => {
+                "; another program has that port, so name another, or 0 for any: --listen 127.0.0.1:0"
+            }
+            ErrorKind::AddrNotAvailable => {
+                "; this machine has no such address: use 127.0.0.1, or 0.0.0.0 for all that it has"
+            }
+            ErrorKind::PermissionDenied => "; ports below 1024 are often kept for root, so name another",
+            _ => "; write HOST:PORT, such as --listen 127.0.0.1:8080",
+        };
+        Error::failed(format!("cannot serve at {}: {error}{advice}", args.listen))
+    };
     block_on(async {
         let addresses: Vec<SocketAddr> = lookup_host(&args.listen).await.map_err(failed)?.collect();
-        let token = token(args, &addresses)?;
+        let (askers, made) = askers(args, &addresses)?;
         let listener = TcpListener::bind(&*addresses).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         output::print(&format!("answering at http://{address}\n"));
-        if let Some(made) = token.as_ref().and_then(|(_, made)| made.as_ref()) {
+        if let Some(made) = made {
             output::print(&format!("token: {made}\n"));
         }
-        serve(listener, model, token.map(|(token, _)| token))
-            .await
-            .map_err(failed)
+        serve(listener, model, askers).await.map_err(failed)
     })
     .map_err(failed)?
 }
 
-/// The token that requests need, and its text if it is new.
-fn token(args: &Args, addresses: &[SocketAddr]) -> Result<Option<(Token, Option<String>)>, Error> {
+/// The requests to answer, and the text of their token if it is new.
+fn askers(args: &Args, addresses: &[SocketAddr]) -> Result<(Askers, Option<String>), Error> {
     let within = |address: &SocketAddr| address.ip().to_canonical().is_loopback();
     match &args.token {
-        Some(file) => Token::of_file(file).map(Some).map_err(Error::of),
-        None if addresses.iter().all(within) => Ok(None),
+        Some(file) => {
+            let (token, made) = Token::of_file(file).map_err(Error::of)?;
+            Ok((Askers::Token(token), made))
+        }
+        None if addresses.iter().all(within) => Ok((Askers::Hosts(Hosts::only_here([&args.listen])), None)),
         None => Err(Error::usage(format!(
             "other machines can reach {}, and without a token all of them may ask the model: add --token FILE, or listen on \
              127.0.0.1",

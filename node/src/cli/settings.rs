@@ -18,7 +18,7 @@ use annulus_core::{EarlyStop, Topology};
 use serde_json::{Map, Value};
 use std::fmt::Write as _;
 use std::num::NonZeroU32;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Settings taken together.
 #[derive(Clone, Debug, PartialEq)]
@@ -78,6 +78,15 @@ pub fn read(
         _ => reads(task),
     };
     let by_file = tasks.iter().find(reads).map(|task| task.name.to_owned());
+    if let (None, None, None, Some(folder)) = (task, &named, &by_file, data.filter(|_| is_folder))
+        && let Some(table) = a_table_in(folder, tasks)
+    {
+        return Err(Error::usage(format!(
+            "{} is a folder, and a table is one file: write --data {}",
+            folder.display(),
+            table.display()
+        )));
+    }
     let named = task.map(str::to_owned).or(named).or(by_file);
     let task = match &named {
         None => tasks.first(),
@@ -128,6 +137,18 @@ pub fn read(
         }
     }
     reader.finish()
+}
+
+/// The first file in a folder that some task reads alone, such as a table.
+fn a_table_in(folder: &Path, tasks: &[TaskFactory]) -> Option<PathBuf> {
+    let is_read = |path: &PathBuf| {
+        let ending = path
+            .extension()
+            .map(|ending| ending.to_string_lossy().to_lowercase());
+        ending.is_some_and(|ending| tasks.iter().any(|task| task.files.contains(&ending.as_str())))
+    };
+    let files = std::fs::read_dir(folder).ok()?.filter_map(Result::ok);
+    files.map(|file| file.path()).filter(is_read).min()
 }
 
 struct Reader<'a> {

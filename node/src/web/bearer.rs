@@ -81,9 +81,9 @@ impl Token {
     }
 }
 
-/// Lets only requests through that carry the token, if there is one. A body is not read before.
-pub async fn check(State(token): State<Option<Token>>, request: Request, next: Next) -> Response {
-    if token.is_none_or(|token| token.is_in(request.headers())) {
+/// Lets only requests through that carry the token. A body is not read before.
+pub async fn check(State(token): State<Token>, request: Request, next: Next) -> Response {
+    if token.is_in(request.headers()) {
         return next.run(request).await;
     }
     let why = "this server needs its token: send the header Authorization: Bearer TOKEN";

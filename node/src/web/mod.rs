@@ -390,12 +390,9 @@ async fn speak(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router, ends
 async fn addressed(State(hosts): State<Arc<Hosts>>, request: Request, next: Next) -> Response {
     match hosts.check(request.uri(), request.headers()) {
         Ok(()) => next.run(request).await,
-        Err(name) => {
-            let text = format!(
-                "This node does not answer to the name {name:?}, as another site could use that name to reach it. Use its IP \
-                 address, or start it with --host NAME.\n"
-            );
-            fresh((StatusCode::MISDIRECTED_REQUEST, text))
+        Err(denied) => {
+            let text = format!("{denied}. Use its IP address, or start it with --host NAME.\n");
+            fresh((denied.status(), text))
         }
     }
 }

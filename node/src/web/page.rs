@@ -138,7 +138,7 @@ pub fn usual_folder() -> Option<PathBuf> {
 }
 
 /// Says to browsers what this page may do and who may look into it.
-fn protect(headers: &mut HeaderMap, policy: &'static str) {
+pub fn protect(headers: &mut HeaderMap, policy: &'static str) {
     headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));

@@ -5,10 +5,13 @@
 //!
 //! The button is a file: `annulus pause` makes it and `annulus unpause` removes it. It must know nothing of its readers.
 
+use super::hosts::{is_loopback, of_own_page, only};
 use annulus_net::open;
-use axum::http::{HeaderMap, HeaderName, header::HOST, header::ORIGIN, uri::Authority};
+use axum::http::{HeaderMap, HeaderName, header::HOST, uri::Authority};
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+#[cfg(target_os = "linux")]
+use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 /// The two ends of a connection, as this machine sees them.
@@ -96,41 +99,11 @@ fn check_page(ends: Ends, headers: &HeaderMap, presses: bool) -> Result<(), Deni
     if passed_on.iter().any(|name| headers.contains_key(name)) {
         return Err(Denied::AnotherPage);
     }
-    let host = only(headers, &HOST)
-        .filter(|host| is_local(host))
-        .ok_or(Denied::AnotherPage)?;
-    // Browsers send the origin with every request that may change something, and no page can send another one.
-    let own = |origin: &str| {
-        let page = origin.strip_prefix("http://").or(origin.strip_prefix("https://"));
-        page.is_some_and(|page| page.eq_ignore_ascii_case(host))
-    };
-    if presses && !only(headers, &ORIGIN).is_some_and(own) {
-        return Err(Denied::AnotherPage);
+    let host = only(headers, &HOST).and_then(|host| host.parse::<Authority>().ok());
+    match host.is_some_and(|host| is_loopback(host.host())) && (!presses || of_own_page(headers)) {
+        true => Ok(()),
+        false => Err(Denied::AnotherPage),
     }
-    Ok(())
-}
-
-/// The value of a header that is there once.
-fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
-    let mut values = headers.get_all(name).iter();
-    let value = values.next()?.to_str().ok()?;
-    values.next().is_none().then_some(value)
-}
-
-/// Whether a host means this machine on any machine.
-fn is_local(host: &str) -> bool {
-    let Ok(authority) = host.parse::<Authority>() else {
-        return false;
-    };
-    let name = authority.host();
-    let bare = name
-        .strip_prefix('[')
-        .and_then(|name| name.strip_suffix(']'))
-        .unwrap_or(name);
-    bare.eq_ignore_ascii_case("localhost")
-        || bare
-            .parse::<IpAddr>()
-            .is_ok_and(|ip| ip.to_canonical().is_loopback())
 }
 
 /// Whether the other end of a connection within this machine is a process of the same user.

@@ -1,9 +1,14 @@
 //! A trained model over HTTP: rows come as JSON or CSV, pictures as files, and go back with predictions.
 //!
+//! Other machines need a token. Without one, the pages of other sites that a browser on this machine shows get no answers, and no
+//! body of theirs is read: see [`hosts`](super::hosts).
+//!
 //! **Bounds** are those of the page, and [`BODY`] for what a request brings. Rows are computed by one thread for each core.
 
 use super::bearer::{self, Token};
+use super::hosts::Hosts;
 use super::hurried::Hurried;
+use super::page::protect;
 use super::pause::Ends;
 use super::{HURRY, LIFE, fresh, limits, speak};
 use crate::net::slots::Slots;
@@ -11,9 +16,12 @@ use crate::task::Predict;
 use axum::{
     Json, Router,
     body::Bytes,
-    extract::{DefaultBodyLimit, State},
-    http::{HeaderMap, HeaderValue, StatusCode, header::CONTENT_TYPE},
-    middleware,
+    extract::{DefaultBodyLimit, Request, State, rejection::BytesRejection},
+    http::{
+        HeaderMap, HeaderValue, StatusCode,
+        header::{CONNECTION, CONTENT_TYPE},
+    },
+    middleware::{self, Next},
     response::{Html, IntoResponse, Response},
     routing::{get, post},
 };
@@ -32,6 +40,19 @@ const BODY: usize = 16 << 20;
 const FORM: &str = include_str!("form.html");
 const FIELDS: &str = include_str!("../../../browser/page/fields.js");
 
+/// The rights of the form: its own script, and to be shown in no other page.
+const POLICY: &str = "default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; \
+                      img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+/// The requests that are answered.
+#[derive(Clone, Debug)]
+pub enum Askers {
+    /// Those that carry the token.
+    Token(Token),
+    /// Those for these hosts.
+    Hosts(Hosts),
+}
+
 /// What every request needs.
 struct Served {
     model: Box<dyn Predict>,
@@ -39,21 +60,33 @@ struct Served {
     cores: Semaphore,
 }
 
-/// Answers until the process ends: only requests with the token, if there is one.
-pub async fn serve(listener: TcpListener, model: Box<dyn Predict>, token: Option<Token>) -> io::Result<()> {
+/// Answers until the process ends.
+pub async fn serve(listener: TcpListener, model: Box<dyn Predict>, askers: Askers) -> io::Result<()> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let cores = Semaphore::new(cores);
-    let router = Router::new()
+    let of_model = Router::new()
         .route("/v1/schema", get(schema))
         .route("/v1/predict", post(predict))
-        .route_layer(middleware::from_fn_with_state(token, bearer::check))
-        // These say nothing of the model.
-        .route("/", get(|| async { fresh(Html(FORM)) }))
+        .method_not_allowed_fallback(another_method);
+    // These say nothing of the model.
+    let of_all = Router::new()
+        .route("/", get(form))
         .route(
             "/fields.js",
             get(|| async { fresh(([(CONTENT_TYPE, "text/javascript")], FIELDS)) }),
         )
         .route("/health", get(|| async { fresh(Json(json!({"status": "ok"}))) }))
+        .method_not_allowed_fallback(another_method)
+        .fallback(nothing_here);
+    let router = match askers {
+        Askers::Token(token) => of_model
+            .route_layer(middleware::from_fn_with_state(token, bearer::check))
+            .merge(of_all),
+        Askers::Hosts(hosts) => of_model
+            .merge(of_all)
+            .layer(middleware::from_fn_with_state(Arc::new(hosts), addressed)),
+    };
+    let router = router
         .layer(DefaultBodyLimit::max(BODY))
         .with_state(Arc::new(Served { model, cores }));
     let slots = Slots::new(limits(), Arc::default());
@@ -76,14 +109,73 @@ pub async fn serve(listener: TcpListener, model: Box<dyn Predict>, token: Option
     }
 }
 
+/// Answers only this machine's programs and the form. A body is not read before.
+async fn addressed(State(hosts): State<Arc<Hosts>>, request: Request, next: Next) -> Response {
+    match hosts.check(request.uri(), request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(denied) => {
+            let why = format!(
+                "{denied}: ask http://localhost:PORT or http://127.0.0.1:PORT, or start annulus serve with --token FILE and send \
+                 that token"
+            );
+            let mut answer = refused(denied.status(), &why);
+            // The connection is not kept for more of them.
+            let headers = answer.headers_mut();
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+            answer
+        }
+    }
+}
+
+/// An answer that says why there is none.
+fn refused(status: StatusCode, why: &str) -> Response {
+    fresh((status, Json(json!({"error": why}))))
+}
+
+async fn nothing_here() -> Response {
+    let why = "there is nothing here: POST /v1/predict, or GET /v1/schema, /health or /";
+    refused(StatusCode::NOT_FOUND, why)
+}
+
+async fn another_method() -> Response {
+    let why = "another method is needed: POST for /v1/predict, and GET for /v1/schema, /health and /";
+    refused(StatusCode::METHOD_NOT_ALLOWED, why)
+}
+
+async fn form() -> Response {
+    let mut answer = fresh(Html(FORM));
+    protect(answer.headers_mut(), POLICY);
+    answer
+}
+
 async fn schema(State(served): State<Arc<Served>>) -> Response {
     fresh(Json(served.model.inputs()))
 }
 
-async fn predict(State(served): State<Arc<Served>>, headers: HeaderMap, body: Bytes) -> Response {
+async fn predict(
+    State(served): State<Arc<Served>>,
+    headers: HeaderMap,
+    body: Result<Bytes, BytesRejection>,
+) -> Response {
+    let body = match body {
+        Ok(body) => body,
+        Err(error) if error.status() == StatusCode::PAYLOAD_TOO_LARGE => {
+            let most = BODY >> 20;
+            return refused(
+                error.status(),
+                &format!("the body has more than {most} MiB: send it in several requests"),
+            );
+        }
+        Err(error) => return refused(error.status(), &format!("the body cannot be read: {error}")),
+    };
     let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
-    let is = |start: &str| kind.is_some_and(|kind| kind.starts_with(start));
-    let (csv, image) = (is("text/csv"), is("image/"));
+    let kind = kind.unwrap_or_default().to_ascii_lowercase();
+    let (csv, image) = (kind.starts_with("text/csv"), kind.starts_with("image/"));
+    if csv && !body.trim_ascii().contains(&b'\n') && !body.trim_ascii().contains(&b'\r') {
+        let why = "the CSV is one line, and the first line names the columns. With curl write --data-binary @FILE, as -d takes \
+                   the line ends out";
+        return refused(StatusCode::BAD_REQUEST, why);
+    }
     let Ok(_permit) = served.cores.acquire().await else {
         return fresh(StatusCode::SERVICE_UNAVAILABLE);
     };
@@ -102,13 +194,18 @@ async fn predict(State(served): State<Arc<Served>>, headers: HeaderMap, body: By
         }),
         false => {
             let rows: Value =
-                serde_json::from_slice(&body).map_err(|error| format!("the body is no JSON: {error}"))?;
+                serde_json::from_slice(&body).map_err(|error| {
+                    format!(
+                        "the body is no JSON: {error}. If it is something else, say so in the header Content-Type: text/csv, \
+                         image/png or image/jpeg"
+                    )
+                })?;
             of.model.answer(&rows).map(|answer| Json(answer).into_response())
         }
     });
     match answer.await {
         Ok(Ok(answer)) => fresh(answer),
-        Ok(Err(why)) => fresh((StatusCode::BAD_REQUEST, Json(json!({"error": why.to_string()})))),
+        Ok(Err(why)) => refused(StatusCode::BAD_REQUEST, &why.to_string()),
         Err(_) => fresh(StatusCode::INTERNAL_SERVER_ERROR),
     }
 }

@@ -1,7 +1,7 @@
 //! The model card: what a model predicts, from what, and how well, as Markdown with the front matter of Hugging Face.
 
 use crate::metrics::Metric;
-use crate::number::{grouped, short};
+use crate::number::{grouped, listed, short};
 use crate::predict::Judged;
 use crate::schema::{ColumnKind, Schema, Target};
 use std::fmt::Write;
@@ -11,7 +11,7 @@ pub fn card(name: &str, schema: &Schema, test: &Judged) -> String {
     let target = &schema.target;
     let (tag, kind) = match target {
         Target::Number { .. } => ("tabular-regression", "a number".to_owned()),
-        Target::Class { classes, .. } => ("tabular-classification", format!("one of {}", classes.join(", "))),
+        Target::Class { classes, .. } => ("tabular-classification", format!("one of {}", listed(classes))),
     };
     let mut text = format!(
         "---\nlibrary_name: annulus\ntags:\n- {tag}\n---\n# {} from {name}\n\nThis model predicts the column `{}`: {kind}. \

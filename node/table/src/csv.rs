@@ -40,11 +40,21 @@ impl Rows {
             separator,
         };
         let mut record = Record::default();
-        if !records.read(&mut record) || record.open {
-            return fail("has no header: its first line must name the columns");
+        if !records.read(&mut record) {
+            return fail("is empty: its first line must name the columns, and the rows follow");
+        }
+        if record.open {
+            return fail("has a quote in its first line that never ends");
+        }
+        if record.text.contains(&0) {
+            return fail(
+                "is no text, or UTF-16: there are zero bytes in its first line. Save it as CSV in UTF-8",
+            );
         }
         let Ok(names) = std::str::from_utf8(&record.text) else {
-            return fail("has a header that is not UTF-8: save it as UTF-8");
+            return fail(
+                "has a first line that is not UTF-8, so its columns have no names: save the table as CSV in UTF-8",
+            );
         };
         let header = names_of(names, &record.ends);
         let mut known = BTreeSet::new();
@@ -74,21 +84,40 @@ impl Rows {
     fn add(&mut self, record: &Record) -> Result<(), (Option<String>, String)> {
         let (found, wanted) = (record.ends.len(), self.header.len());
         if record.open {
-            return Err((None, "a quote begins in this row and never ends".into()));
+            let what = "a quote begins in this row and never ends";
+            let lines = record.text.trim_ascii_end();
+            let lines = lines.iter().filter(|byte| **byte == b'\n').count();
+            return Err((
+                None,
+                match lines {
+                    0 => what.to_owned(),
+                    1 => format!("{what}, so it takes in the line that follows"),
+                    _ => format!(
+                        "{what}, so it takes in the {} lines that follow",
+                        grouped(lines as u64)
+                    ),
+                },
+            ));
         }
         if found != wanted {
             let fields = if found == 1 { "field" } else { "fields" };
             let (found, wanted) = (grouped(found as u64), grouped(wanted as u64));
             return Err((None, format!("{found} {fields} where the header has {wanted}")));
         }
+        let fault = |at: usize, what: String| {
+            let column = record.ends.partition_point(|end| *end <= at);
+            (self.header.get(column).cloned(), what)
+        };
+        if let Some(at) = record.text.iter().position(|byte| *byte == 0) {
+            return Err(fault(at, "a zero byte is no text".into()));
+        }
         let text = std::str::from_utf8(&record.text).map_err(|error| {
             let at = error.valid_up_to();
-            let column = record.ends.partition_point(|end| *end <= at);
-            let what = format!(
-                "the byte 0x{:02X} is not UTF-8: save the file as UTF-8",
-                record.text[at]
-            );
-            (self.header.get(column).cloned(), what)
+            let byte = record.text[at];
+            fault(
+                at,
+                format!("the byte 0x{byte:02X} is not UTF-8: save the file as UTF-8"),
+            )
         })?;
         let start = self.text.len();
         self.text.push_str(text);
@@ -304,13 +333,24 @@ mod tests {
             ]
         );
         assert_eq!(rows.seen, 6);
+        let (_, faults) = read(b"a,b\n1,x\n2,\"open\n3,y\n4,z\n");
+        let told =
+            "line 3: a quote begins in this row and never ends, so it takes in the 2 lines that follow";
+        assert_eq!(faults, [told]);
+        let (rows, faults) = read(b"a,b\n1,x\n2,\0\n");
+        assert_eq!(
+            (rows.len(), faults),
+            (1, vec!["line 3, column b: a zero byte is no text".to_owned()])
+        );
     }
 
     #[test]
     fn files_without_a_usable_header_are_refused() {
         for (bytes, told) in [
-            (b"".as_slice(), "no header"),
-            (b"\n\n", "no header"),
+            (b"".as_slice(), "is empty: its first line must name the columns"),
+            (b"\n\n", "is empty: its first line must name the columns"),
+            (b"a,\"b\n1,2\n", "a quote in its first line that never ends"),
+            (b"a\0,\0b\0\n\0", "is no text, or UTF-16"),
             (b"a,b,a\n", "two columns named \"a\""),
             (b"\xff\xfea\0", "UTF-16"),
             (b"\xffa,b\n", "not UTF-8"),

@@ -8,6 +8,30 @@ pub(crate) fn parse(cell: &str) -> Option<f64> {
     cell.parse().ok().filter(|value: &f64| value.abs() <= MOST)
 }
 
+/// Why a cell is no number that can be used.
+pub(crate) fn not_a_number(cell: &str) -> String {
+    let shown: String = cell.chars().take(40).collect();
+    match cell.parse::<f64>() {
+        Ok(value) if value.abs() > MOST && value.is_finite() => {
+            format!("{shown:?} is too large a number: at most 1e15, so write it in a larger unit")
+        }
+        _ => format!("{shown:?} is not a number"),
+    }
+}
+
+/// Names for a line of text: the first ones, and how many more there are.
+pub fn listed(names: &[impl AsRef<str>]) -> String {
+    let shown: Vec<&str> = names.iter().take(LISTED).map(AsRef::as_ref).collect();
+    let mut text = shown.join(", ");
+    if let Some(more) = names.len().checked_sub(LISTED + 1) {
+        text += &format!(" and {} more", grouped(more as u64 + 1));
+    }
+    text
+}
+
+/// Names that a line lists; the rest are counted.
+const LISTED: usize = 40;
+
 /// A count with commas between thousands: `20,640`.
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
@@ -71,6 +95,28 @@ mod tests {
             [0, 999, 1000, 20_640, 1_000_000].map(grouped).join(" "),
             "0 999 1,000 20,640 1,000,000"
         );
+    }
+
+    #[test]
+    fn long_lists_are_counted() {
+        let names: Vec<String> = (0..3000).map(|at| format!("c{at}")).collect();
+        assert_eq!(listed(&names[..2]), "c0, c1");
+        assert!(listed(&names[..40]).ends_with(", c38, c39"));
+        assert!(listed(&names).ends_with(", c38, c39 and 2,960 more"));
+    }
+
+    #[test]
+    fn numbers_that_are_too_large_are_told_from_words() {
+        for (cell, told) in [
+            ("five", "\"five\" is not a number"),
+            ("inf", "\"inf\" is not a number"),
+            (
+                "1000000000000000001",
+                "\"1000000000000000001\" is too large a number: at most 1e15",
+            ),
+        ] {
+            assert!(not_a_number(cell).starts_with(told), "{}", not_a_number(cell));
+        }
     }
 
     #[test]

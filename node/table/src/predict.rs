@@ -10,7 +10,7 @@ use crate::error::{Fault, Faults, TableError};
 use crate::features::Features;
 use crate::metrics::{self, Metric};
 use crate::network::{Member, Network, softmax};
-use crate::number::{grouped, short};
+use crate::number::{grouped, listed, not_a_number, short};
 use crate::schema::{Schema, Target};
 use crate::table::Table;
 use serde::{Deserialize, Serialize};
@@ -103,9 +103,11 @@ impl Predictor {
         let (mut out, separator) = (String::new(), rows.separator);
         let target = self.schema.target.name();
         let mut names: Vec<String> = rows.header.clone();
-        names.push(format!("{target}_predicted"));
+        add_name(&mut names, format!("{target}_predicted"));
         if let Target::Class { classes, .. } = &self.schema.target {
-            names.extend(classes.iter().map(|class| format!("{target}_{class}")));
+            classes
+                .iter()
+                .for_each(|class| add_name(&mut names, format!("{target}_{class}")));
         }
         write_row(&mut out, names.iter().map(String::as_str), separator);
         out.push('\n');
@@ -135,8 +137,8 @@ impl Predictor {
             true => Ok(names().filter_map(|name| rows.column(name)).collect()),
             false => Err(TableError::Other(format!(
                 "{name} lacks columns that the model reads: {}. It has: {}",
-                missing.join(", "),
-                rows.header.join(", ")
+                listed(&missing),
+                listed(&rows.header)
             ))),
         }
     }
@@ -155,11 +157,10 @@ impl Predictor {
                 let text = rows.cell(row, *column);
                 let cell = self.schema.cell(at, text);
                 if cell.is_none() {
-                    let text: String = text.chars().take(40).collect();
                     faults.push(Fault {
                         line: rows.line(row),
                         column: Some(rows.header[*column].clone()),
-                        what: format!("{text:?} is not a number"),
+                        what: not_a_number(text),
                     });
                 }
                 cells.push(cell.unwrap_or(f64::NAN));
@@ -205,6 +206,15 @@ impl Predictor {
             ..Judged::of(target, &answers, &actual)
         }
     }
+}
+
+/// Appends the name of a column, with a number behind it if another has that name: names must differ for a file to be read again.
+fn add_name(names: &mut Vec<String>, name: String) {
+    let numbered = (2..).map(|number| format!("{name}_{number}"));
+    let free = std::iter::once(name.clone())
+        .chain(numbered)
+        .find(|name| !names.contains(name));
+    names.extend(free);
 }
 
 /// Appends the likeliest class, and the probability of each.
@@ -287,7 +297,11 @@ impl Judged {
             }
         };
         let all: Vec<String> = self.metrics.iter().map(with_interval).collect();
-        let mut text = format!("{part} ({} {what}): {}", grouped(self.rows), all.join(", "));
+        let count = match self.rows {
+            1 => format!("1 {}", what.trim_end_matches('s')),
+            rows => format!("{} {what}", grouped(rows)),
+        };
+        let mut text = format!("{part} ({count}): {}", all.join(", "));
         // The first metric that does not only count answers tells models apart best.
         let telling = match target {
             Target::Number { .. } => "rmse",

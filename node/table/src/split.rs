@@ -44,6 +44,9 @@ fn tenth(count: usize) -> usize {
     (count + 5) / 10
 }
 
+/// Classes too small for a tenth of their own are divided only if they have this many rows together; a guess.
+const TOGETHER: usize = 50;
+
 /// The place of a row or a group in the lottery.
 fn key(bytes: &[u8]) -> u64 {
     let mut hasher = blake3::Hasher::new();
@@ -79,14 +82,32 @@ impl Split {
                 of_class.entry(*class).or_default().push(row);
             }
         }
+        let lacking = [test.then_some(Part::Test), validation.then_some(Part::Validation)];
+        let lacking: Vec<Part> = lacking.into_iter().flatten().collect();
+        let mut small = Vec::new();
         for mut rows in of_class.into_values() {
             drawn(&mut rows);
             let count = tenth(rows.len());
-            let mut next = rows.into_iter();
-            let lacking = [test.then_some(Part::Test), validation.then_some(Part::Validation)];
-            for part in lacking.into_iter().flatten() {
-                next.by_ref().take(count).for_each(|row| parts[row] = part);
+            if count == 0 {
+                small.push(rows);
+                continue;
             }
+            let mut next = rows.into_iter();
+            for part in &lacking {
+                next.by_ref().take(count).for_each(|row| parts[row] = *part);
+            }
+        }
+        // Many classes that are too small for a tenth of their own give a tenth of their rows together, at most one of a class to
+        // each part. Those of one or two rows stay in training, where they are needed.
+        small.retain(|rows| rows.len() > lacking.len());
+        let count = match small.iter().map(Vec::len).sum() {
+            rows if rows >= TOGETHER => tenth(rows),
+            _ => 0,
+        };
+        for (at, part) in lacking.iter().enumerate() {
+            let mut candidates: Vec<usize> = small.iter().map(|rows| rows[at]).collect();
+            drawn(&mut candidates);
+            candidates.iter().take(count).for_each(|row| parts[*row] = *part);
         }
         Self::of(&parts)
     }
@@ -99,14 +120,16 @@ impl Split {
         }
         let mut order: Vec<&str> = counts.keys().copied().collect();
         order.sort_by_cached_key(|group| (key(group.as_bytes()), *group));
-        let (wanted, mut before) = (tenth(groups.len()), 0);
+        let (wanted, mut before, mut validates) = (tenth(groups.len()), 0, false);
         let mut part = BTreeMap::new();
         for group in order {
             let here = match before {
                 rows if rows < wanted => Part::Test,
-                rows if rows < 2 * wanted => Part::Validation,
+                // Also where the test's last group was large.
+                rows if rows < 2 * wanted || !validates => Part::Validation,
                 _ => Part::Train,
             };
+            validates |= here == Part::Validation;
             part.insert(group, here);
             before += counts[group];
         }
@@ -171,6 +194,29 @@ mod tests {
     }
 
     const PINNED: u64 = 7_838_788_086_875_907_849;
+
+    #[test]
+    fn many_small_classes_are_divided_and_none_is_lost_to_training() {
+        let of =
+            |classes: usize, each: usize| (0..classes * each).map(|row| row % classes).collect::<Vec<_>>();
+        let classes = of(500, 4);
+        let split = Split::by_row(&classes);
+        assert_eq!(parts(&split).map(Vec::len), [1_600, 200, 200]);
+        let learnt: BTreeSet<usize> = split.train.iter().map(|row| classes[*row]).collect();
+        assert_eq!(learnt.len(), 500);
+        assert!(is_partition(&split, classes.len()));
+        // Of a class with a row or two nothing can be spared.
+        for each in [1, 2] {
+            let split = Split::by_row(&of(50, each));
+            assert_eq!((split.validation.len(), split.test.len()), (0, 0));
+        }
+    }
+
+    #[test]
+    fn three_large_groups_make_three_parts() {
+        let groups: Vec<&str> = ["a", "b", "c"].into_iter().cycle().take(90).collect();
+        assert_eq!(parts(&Split::by_group(&groups)).map(Vec::len), [30, 30, 30]);
+    }
 
     proptest! {
         #[test]

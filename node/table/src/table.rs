@@ -1,12 +1,13 @@
 //! A table that a model can learn from: read, checked, divided and measured.
 
 mod describe;
+mod refusals;
 
 use crate::csv::Rows;
 use crate::error::{Fault, Faults, TableError};
 use crate::kinds::{self, Guess};
 use crate::measure;
-use crate::number::{grouped, parse};
+use crate::number::{grouped, not_a_number, parse};
 use crate::options::{BadRows, ClassWeights, Kind, Options};
 use crate::schema::{Column, ColumnKind, Ignored, Numbers, Schema, Target};
 use crate::split::{Part, Split};
@@ -24,15 +25,18 @@ pub struct Table {
     /// How the rows were divided, in words.
     pub divided: String,
     name: String,
+    /// Of each ignored column a cell, for a person to see what it is; the schema does not carry it along.
+    examples: Vec<String>,
     cells: Vec<f64>,
     targets: Vec<f64>,
 }
 
+/// Why a column is ignored that nobody need look at.
+const AS_SAID: &str = "as you said";
+const DIVIDES: &str = "it divides the rows";
+
 /// Fewer rows than this cannot be divided into three parts.
 const LEAST_ROWS: usize = 10;
-
-/// More classes than this are no classes; a guess.
-const MOST_CLASSES: usize = 1_000;
 
 impl Table {
     /// Reads a CSV or TSV file. `name` is for messages, and its ending tells the separator.
@@ -112,33 +116,39 @@ impl Reading<'_> {
         for name in self.options.columns.keys() {
             self.named(&format!("columns.{name}"), name)?;
         }
+        if self.options.columns.get(&self.options.target) == Some(&Kind::Ignore) {
+            let name = &self.options.target;
+            return self.fail(&format!(
+                "cannot ignore {name}, which is to be predicted: leave out columns.{name}=ignore, or name another target"
+            ));
+        }
         let divider = self.divider()?;
         let guess = self.target(target);
         let (inputs, ignored) = self.inputs(target, divider);
-        if inputs.is_empty() {
-            return self
-                .fail("has no column to predict from: name one with columns.NAME=number or =category");
-        }
         let good = self.good((target, &guess), &inputs, &mut faults);
         if !faults.is_empty() && self.options.bad_rows == BadRows::Fail {
             return Err(TableError::Rows(Faults {
                 file: self.name.to_owned(),
                 rows: self.rows.seen,
                 list: faults,
-                remedy: "Fix them, or continue without them: bad_rows=skip",
+                remedy: match good.len() {
+                    0 => "Fix them: no row is left without them",
+                    _ => "Fix them, or continue without them: bad_rows=skip",
+                },
             }));
         }
         if good.len() < LEAST_ROWS {
-            return self.fail(&format!(
-                "has {} usable rows, and at least {LEAST_ROWS} are needed",
-                good.len()
-            ));
+            return self.too_few(good.len());
+        }
+        if inputs.is_empty() {
+            return self.no_input(target, &ignored);
         }
         let (target, targets, classes) = self.targets(target, guess.kind, &good)?;
         let (split, divided) = self.divide(divider, &good, &classes);
         if split.train.is_empty() || split.validation.is_empty() || split.test.is_empty() {
             return self.fail(
-                "leaves a part without rows: use more rows or groups, or a split column with train, validation and test",
+                "leaves a part without rows. Use more rows, with at least five of each class; or more groups, at least three; or \
+                 a split column with train, validation and test",
             );
         }
         let mut schema = Schema {
@@ -164,29 +174,10 @@ impl Reading<'_> {
             skipped: faults,
             divided,
             name: self.name.to_owned(),
+            examples: schema.ignored.iter().map(|column| self.example(column)).collect(),
             targets,
             schema,
         })
-    }
-
-    fn fail<T>(&self, what: &str) -> Result<T, TableError> {
-        Err(TableError::Other(format!("{} {what}", self.name)))
-    }
-
-    /// The column that a setting names.
-    fn named(&self, setting: &str, name: &str) -> Result<usize, TableError> {
-        if let Some(column) = self.rows.column(name) {
-            return Ok(column);
-        }
-        let names = self.rows.header.join(", ");
-        match name {
-            "" => self.fail(&format!(
-                "needs a column to predict: {setting}=NAME. Its columns: {names}"
-            )),
-            _ => self.fail(&format!(
-                "has no column {name:?} ({setting}). Its columns: {names}"
-            )),
-        }
     }
 
     fn divider(&self) -> Result<Divider, TableError> {
@@ -210,6 +201,12 @@ impl Reading<'_> {
         match first {
             Some((setting, name)) => {
                 let column = self.named(setting, name)?;
+                if *name == &self.options.target {
+                    return self.fail(&format!(
+                        "cannot be divided by {name}, which is to be predicted: the test would hold what training never saw. \
+                         Name another column after {setting}"
+                    ));
+                }
                 Ok(match *setting {
                     "split_column" => Divider::Parts(column),
                     "split_by" => Divider::Group(column),
@@ -260,9 +257,9 @@ impl Reading<'_> {
             }
             let guess = kinds::input(self.rows, column, &self.missing);
             let (kind, why) = match given {
-                Some(Kind::Ignore) => (Kind::Ignore, "as you said".to_owned()),
+                Some(Kind::Ignore) => (Kind::Ignore, AS_SAID.to_owned()),
                 Some(kind) => (kind, String::new()),
-                None if divides => (Kind::Ignore, "it divides the rows".to_owned()),
+                None if divides => (Kind::Ignore, DIVIDES.to_owned()),
                 None => (guess.kind, guess.why),
             };
             let name = name.clone();
@@ -288,8 +285,7 @@ impl Reading<'_> {
         faults: &mut Vec<Fault>,
     ) -> Vec<usize> {
         let word = |cell: &str, numbers: u64| {
-            let cell: String = cell.chars().take(40).collect();
-            format!("{cell:?} is not a number ({} other values are)", grouped(numbers))
+            format!("{} ({} other values are)", not_a_number(cell), grouped(numbers))
         };
         let is_word = |cell: &str| !self.missing.contains(cell) && parse(cell).is_none();
         let mut good = Vec::new();
@@ -332,6 +328,7 @@ impl Reading<'_> {
     ) -> Result<(Target, Vec<f64>, Vec<usize>), TableError> {
         let name = self.rows.header[column].clone();
         let cells = good.iter().map(|row| self.rows.cell(*row, column));
+        self.varies(column, good)?;
         if kind == Kind::Number {
             let values: Vec<f64> = cells.filter_map(parse).collect();
             let (mean, deviation) = (0.0, 1.0);
@@ -346,13 +343,7 @@ impl Reading<'_> {
             ));
         }
         let classes = measure::classes(cells.clone());
-        if !(2..=MOST_CLASSES).contains(&classes.len()) {
-            let count = grouped(classes.len() as u64);
-            return self.fail(&format!(
-                "has {count} different values of the target {name}, and a class is one of 2 to {MOST_CLASSES}. If it is \
-                 a number, write columns.{name}=number"
-            ));
-        }
+        self.are_classes(column, good, classes.len())?;
         let place = |cell: &str| classes.iter().position(|class| class == cell).unwrap_or(0);
         let places: Vec<usize> = cells.map(place).collect();
         let target = Target::Class {

@@ -5,6 +5,7 @@ use crate::common::annulus;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, ChildStdout, Stdio};
+use std::time::Duration;
 
 /// Ends with the test.
 pub struct Server {
@@ -52,23 +53,34 @@ impl Server {
 
     /// One request on a connection of its own: status and body.
     pub fn ask(&self, what: &str, kind: &str, body: &[u8]) -> (u16, String) {
-        let mut stream = TcpStream::connect(&self.address).expect("somebody listens");
         let length = body.len();
         let token = self.token.as_ref();
         let token = token.map(|token| format!("authorization: Bearer {token}\r\n"));
         let token = token.unwrap_or_default();
         let head = format!(
-            "{what} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\n{token}\r\n"
+            "{what} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\n{token}\r\n"
         );
-        stream.write_all(head.as_bytes()).expect("it reads");
-        // It may close before it has read a body that is too long.
-        let _ = stream.write_all(body);
-        let mut answer = Vec::new();
-        let _ = stream.read_to_end(&mut answer);
-        let answer = String::from_utf8_lossy(&answer).into_owned();
+        let answer = self.exchange(&[head.as_bytes(), body].concat());
         let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok());
         let body = answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned());
         (status.unwrap_or(0), body.unwrap_or_default())
+    }
+
+    /// Bytes on a connection of their own, and all that comes back.
+    pub fn exchange(&self, request: &[u8]) -> String {
+        let mut stream = TcpStream::connect(&self.address).expect("somebody listens");
+        let limit = Some(Duration::from_secs(60));
+        stream.set_read_timeout(limit).expect("a limit");
+        // It may close before it has read a body that is too long.
+        let _ = stream.write_all(request);
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        String::from_utf8_lossy(&answer).into_owned()
+    }
+
+    /// Its address, as `HOST:PORT`.
+    pub fn address(&self) -> &str {
+        &self.address
     }
 }
 

@@ -55,7 +55,8 @@ const TEST: Names = Names {
 
 const EXPECTED: &str = "IDX files such as train-images-idx3-ubyte.gz and \
      train-labels-idx1-ubyte.gz, with t10k-images-idx3-ubyte.gz and t10k-labels-idx1-ubyte.gz \
-     as the test set (each with or without .gz)";
+     as the test set (each with or without .gz). For a model of pictures, \
+     it should have a folder of PNG or JPEG files for each class; a table is named by its file";
 
 /// Reads the images and labels in a folder. If `size` names rows and columns, images of another size are refused before they
 /// are unpacked.

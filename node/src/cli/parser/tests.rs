@@ -94,6 +94,10 @@ fn every_option_says_itself_what_it_takes() {
             "eval",
             "missing: DIR (the run's folder). See `annulus eval --help`",
         ),
+        (
+            "quantize model.safetensors bits=8",
+            "missing: --bits <8|4> (bits for each weight). See `annulus quantize --help`",
+        ),
         ("eval a b", "`b` is one argument too many"),
         (
             "trian",

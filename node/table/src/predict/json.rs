@@ -3,6 +3,7 @@
 use super::Predictor;
 use crate::error::TableError;
 use crate::metrics::likeliest;
+use crate::number::{listed, not_a_number};
 use crate::schema::{ColumnKind, Target};
 use serde_json::{Map, Value, json};
 
@@ -65,7 +66,11 @@ impl Predictor {
                 Some(Value::Array(_) | Value::Object(_)) => None,
             };
             let value = &row[&column.name];
-            cells.push(cell.ok_or_else(|| fail(format!("column {}: {value} is not a number", column.name)))?);
+            let why = || match value {
+                Value::String(text) => not_a_number(text),
+                value => not_a_number(&value.to_string()),
+            };
+            cells.push(cell.ok_or_else(|| fail(format!("column {}: {}", column.name, why())))?);
         }
         let (answer, name) = (self.answer(&cells), self.schema.target.name());
         Ok(match &self.schema.target {
@@ -83,7 +88,7 @@ impl Predictor {
             None => Ok(()),
             Some(name) => Err(format!(
                 "there is no column {name:?}; the model reads {}",
-                reads().collect::<Vec<_>>().join(", ")
+                listed(&reads().collect::<Vec<_>>())
             )),
         }
     }

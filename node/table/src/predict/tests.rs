@@ -88,6 +88,16 @@ fn columns_may_be_in_another_order_more_and_with_unseen_values() {
 }
 
 #[test]
+fn what_was_predicted_can_be_predicted_again() {
+    let predictor = predictor(&table());
+    let once = predictor.predict("a.csv", b"size,town\n40,Bern\n").unwrap();
+    let twice = predictor.predict("b.csv", once.as_bytes()).unwrap();
+    let header = "size,town,sold_predicted,sold_no,sold_yes,sold_predicted_2,sold_no_2,sold_yes_2\n";
+    assert!(twice.starts_with(header), "{twice}");
+    assert!(predictor.predict("c.csv", twice.as_bytes()).is_ok());
+}
+
+#[test]
 fn missing_columns_and_bad_cells_are_told_all_at_once() {
     let predictor = predictor(&table());
     let told = predictor

@@ -1,8 +1,10 @@
 //! Tells what was guessed of a table, and warns of columns that are too good to be true.
 
 use super::Table;
+use super::refusals::such_as;
+use crate::measure::mean_and_deviation;
 use crate::metrics;
-use crate::number::grouped;
+use crate::number::{grouped, listed};
 use crate::schema::{Column, ColumnKind, Schema, Target};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -20,8 +22,9 @@ impl Table {
         let (rows, count) = (grouped(self.len() as u64), columns.len() + ignored.len() + 1);
         let _ = write!(
             text,
-            "{}: {rows} rows, {count} columns; predicting {} ",
+            "{}: {rows} rows, {} columns; predicting {} ",
             self.name,
+            grouped(count as u64),
             target.name()
         );
         let _ = match target {
@@ -35,7 +38,7 @@ impl Table {
                     classes[0], classes[1], classes[*positive]
                 )
             }
-            Target::Class { classes, .. } => write!(text, "({} classes)", classes.len()),
+            Target::Class { classes, .. } => write!(text, "({} classes)", grouped(classes.len() as u64)),
         };
         let told = |of: &dyn Fn(&Column) -> Option<String>| columns.iter().filter_map(of).collect::<Vec<_>>();
         let with_gaps = |column: &Column, size: &str| {
@@ -68,14 +71,15 @@ impl Table {
         });
         let ignored = ignored
             .iter()
-            .map(|column| format!("{} ({})", column.name, column.why));
+            .zip(&self.examples)
+            .map(|(column, example)| format!("{} ({}{})", column.name, column.why, such_as(example)));
         for (kind, names) in [
             ("number", numbers),
             ("category", categories),
             ("ignored", ignored.collect::<Vec<_>>()),
         ] {
             if !names.is_empty() {
-                let _ = write!(text, "\n  {kind:<9} {}", names.join(", "));
+                let _ = write!(text, "\n  {kind:<9} {}", listed(&names));
             }
         }
         let [train, validation, test] = [&self.rows.train, &self.rows.validation, &self.rows.test];
@@ -90,7 +94,7 @@ impl Table {
             let _ = write!(
                 text,
                 "\nwarning: the answer can be told from {} alone. If it is not known beforehand, ignore it: columns.{}=ignore",
-                leaks.join(", "),
+                listed(&leaks),
                 leaks[0]
             );
         }
@@ -103,22 +107,34 @@ impl Table {
         text
     }
 
-    /// Columns that tell two classes apart alone, as one does that was filled in after the fact.
+    /// Columns that tell the answer alone, as one does that was filled in after the fact.
     pub fn leaks(&self) -> Vec<&str> {
-        let (train, target) = (&self.rows.train, &self.schema.target);
-        if target.outputs() != 2 {
-            return Vec::new();
-        }
-        let is: Vec<bool> = train.iter().map(|row| self.target(*row) == 1.0).collect();
+        let train = &self.rows.train;
+        let targets: Vec<f64> = train.iter().map(|row| self.target(*row)).collect();
         let tells = |(at, column): &(usize, &Column)| {
-            let cells = train.iter().map(|row| self.cells(*row)[*at]);
-            let cells = cells.map(|cell| if cell.is_nan() { f64::MIN } else { cell });
-            let scores: Vec<f64> = match &column.kind {
-                ColumnKind::Number(_) => cells.collect(),
-                ColumnKind::Category(_) => shares(&cells.collect::<Vec<_>>(), &is),
+            let missing = match &column.kind {
+                ColumnKind::Number(numbers) if self.schema.target.outputs() == 1 => f64::from(numbers.mean),
+                _ => f64::MIN,
             };
-            let area = metrics::auc("auc", &scores, &is).value;
-            area.max(1.0 - area) > LEAK
+            let cells = train.iter().map(|row| self.cells(*row)[*at]);
+            let cells: Vec<f64> = cells
+                .map(|cell| if cell.is_nan() { missing } else { cell })
+                .collect();
+            let is_number = matches!(column.kind, ColumnKind::Number(_));
+            match &self.schema.target {
+                Target::Class { classes, .. } if classes.len() == 2 => {
+                    let is: Vec<bool> = targets.iter().map(|class| *class == 1.0).collect();
+                    let scores = if is_number { cells } else { means(&cells, &targets) };
+                    let area = metrics::auc("auc", &scores, &is).value;
+                    area.max(1.0 - area) > LEAK
+                }
+                // What a line through a number explains, or the mean of each category.
+                Target::Number { .. } => {
+                    let scores = if is_number { cells } else { means(&cells, &targets) };
+                    explained(&scores, &targets) > LEAK
+                }
+                Target::Class { .. } => false,
+            }
         };
         let columns = self.schema.columns.iter().enumerate();
         columns
@@ -128,20 +144,34 @@ impl Table {
     }
 }
 
-/// An AUC above this, by one column alone, is too good to be true; a guess.
+/// An AUC above this, or a share of the variance, by one column alone is too good to be true; a guess.
 const LEAK: f64 = 0.999;
 
-/// For each category the share of its rows for which the answer is yes.
-fn shares(categories: &[f64], is: &[bool]) -> Vec<f64> {
-    let mut counts = BTreeMap::<u64, (f64, f64)>::new();
-    for (category, is) in categories.iter().zip(is) {
-        let (yes, all) = counts.entry(category.to_bits()).or_default();
-        *yes += f64::from(u8::from(*is));
-        *all += 1.0;
+/// For each row the mean target of its category; of two classes that is the share for which the answer is yes.
+fn means(categories: &[f64], targets: &[f64]) -> Vec<f64> {
+    let mut sums = BTreeMap::<u64, (f64, f64)>::new();
+    for (category, target) in categories.iter().zip(targets) {
+        let (sum, count) = sums.entry(category.to_bits()).or_default();
+        *sum += target;
+        *count += 1.0;
     }
-    let share = |category: &f64| {
-        let (yes, all) = counts[&category.to_bits()];
-        yes / all
+    let mean = |category: &f64| {
+        let (sum, count) = sums[&category.to_bits()];
+        sum / count
     };
-    categories.iter().map(share).collect()
+    categories.iter().map(mean).collect()
+}
+
+/// The square of the correlation; 0 if there is none.
+fn explained(scores: &[f64], targets: &[f64]) -> f64 {
+    let ((of_scores, spread), (of_targets, wide)) = (mean_and_deviation(scores), mean_and_deviation(targets));
+    let both = scores.iter().zip(targets);
+    let products: f64 = both
+        .map(|(score, target)| (score - of_scores) * (target - of_targets))
+        .sum();
+    let correlation = products / scores.len().max(1) as f64 / spread / wide;
+    match correlation.is_finite() {
+        true => correlation * correlation,
+        false => 0.0,
+    }
 }

@@ -26,8 +26,8 @@ fn everything_is_guessed_and_told() {
     assert_eq!(
         table.describe(),
         "houses.csv: 100 rows, 5 columns; predicting price (a number: squared error)\n  number    size (1 missing)\n  \
-         category  town (3)\n  ignored   id (a different value in every row), note (100 different texts)\nsplit by row: 80 \
-         train, 10 validation, 10 test"
+         category  town (3)\n  ignored   id (a different value in every row, such as \"0\"), note (100 different texts, such as \
+         \"text 0\")\nsplit by row: 80 train, 10 validation, 10 test"
     );
     assert_eq!(table.len(), 100);
     assert_eq!(table.target(0), 120.0);
@@ -196,6 +196,19 @@ fn options_that_do_not_fit_are_refused_with_advice() {
             },
             "in one way only",
         ),
+        (options("pric"), "Do you mean \"price\"?"),
+        (
+            kinds("price", Kind::Ignore),
+            "cannot ignore price, which is to be predicted",
+        ),
+        (kinds("", Kind::Number), "has no column \"\" (columns.)"),
+        (
+            Options {
+                split_by: "town".into(),
+                ..options("town")
+            },
+            "cannot be divided by town, which is to be predicted",
+        ),
         (
             Options {
                 positive: "Rome".into(),
@@ -210,6 +223,16 @@ fn options_that_do_not_fit_are_refused_with_advice() {
             .to_string();
         assert!(found.contains(told), "{found}");
     }
+    let row = Table::read("t.csv", b"5.1,3.5,no\n4.9,3,yes\n", &options("price"));
+    let told = row.unwrap_err().to_string();
+    assert!(
+        told.ends_with("The first line must name the columns; this one looks like a row"),
+        "{told}"
+    );
+    let case = Table::read("t.csv", csv(60).as_bytes(), &options("Price"))
+        .unwrap_err()
+        .to_string();
+    assert!(case.ends_with("Do you mean \"price\"?"), "{case}");
     let few = Table::read("t.csv", csv(9).as_bytes(), &options("price"))
         .unwrap_err()
         .to_string();
@@ -253,4 +276,156 @@ fn a_column_that_tells_the_answer_alone_is_pointed_out() {
     );
     let other = Table::read("t.csv", text.replace("300", "0").as_bytes(), &options("code")).unwrap();
     assert!(other.leaks().is_empty(), "three classes");
+}
+
+/// The error for a table of these columns, or else its description.
+fn told_of(header: &str, rows: usize, row: impl Fn(usize) -> String) -> String {
+    let text: String = std::iter::once(header.to_owned())
+        .chain((0..rows).map(row))
+        .map(|line| line + "\n")
+        .collect();
+    match Table::read("t.csv", text.as_bytes(), &options("y")) {
+        Ok(table) => table.describe(),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[test]
+fn a_table_that_cannot_be_learnt_from_is_told_what_it_lacks() {
+    let yes = |at: usize| ["no", "yes"][at % 2];
+    for (told, parts) in [
+        (
+            told_of("a,y", 0, |_| String::new()),
+            &["has no usable rows below its first line", "at least 10"][..],
+        ),
+        (
+            told_of("a,y", 1, |_| "1,x".into()),
+            &["has 1 usable row below its first line"],
+        ),
+        (
+            told_of("y", 60, |at| yes(at).into()),
+            &["has only the column y, which is to be predicted"],
+        ),
+        (
+            told_of("a,b,c,y", 60, |at| format!(",{},4,{}", 59 - at, yes(at))),
+            &[
+                "has no column to predict y from",
+                "a (every cell is missing)",
+                "b (a different value in every row, such as \"59\")",
+                "c (the same value in every row, such as \"4\")",
+                "columns.NAME=number",
+            ],
+        ),
+        // As spreadsheets of many countries write numbers.
+        (
+            told_of("a;b;y", 60, |at| format!("{};1,{:02};{}", at % 7, at, yes(at))),
+            &["b (60 different texts, such as \"1,00\")"],
+        ),
+        (
+            told_of("a,y", 60, |at| format!("{},yes", at % 7)),
+            &["\"yes\" as the y of every usable row"],
+        ),
+        (
+            told_of("a,y", 60, |at| format!("{},{}", at % 7, ["5", "5.0"][at % 2])),
+            &["as the y of every usable row"],
+        ),
+        (
+            told_of("a,y", 60, |at| format!("{},2026-01-{at:02}", at % 7)),
+            &[
+                "has 60 different values of the target y in 60 rows, too many for classes",
+                "\"2026-01-00\" is not a number",
+            ],
+        ),
+        (
+            told_of("a,y", 60, |at| {
+                format!("{},{}", at % 7, 10_u64.pow(18) + at as u64)
+            }),
+            &["\"1000000000000000000\" is too large a number: at most 1e15"],
+        ),
+        (
+            told_of("a,y", 60, |at| format!("{},", at % 7)),
+            &[
+                "60 of 60 rows cannot be used",
+                "Fix them: no row is left without them",
+            ],
+        ),
+        (
+            told_of("a,y", 60, |at| {
+                format!(
+                    "{},{}",
+                    if at == 9 {
+                        "1e17".into()
+                    } else {
+                        (at % 7).to_string()
+                    },
+                    yes(at)
+                )
+            }),
+            &[
+                "line 11, column a: \"1e17\" is too large a number: at most 1e15, so write it in a larger unit (59 other",
+            ],
+        ),
+    ] {
+        for part in parts {
+            assert!(told.contains(part), "{part}: {told}");
+        }
+    }
+}
+
+#[test]
+fn many_columns_and_many_classes_are_counted_and_divided() {
+    let names: Vec<String> = (0..3000).map(|at| format!("c{at}")).collect();
+    let row = |at: usize| {
+        (0..3000)
+            .map(|column| ((column % 10 + 1) * (at + 3) % 11).to_string() + ",")
+            .collect::<String>()
+            + ["no", "yes"][at % 2]
+    };
+    let told = told_of(&(names.join(",") + ",y"), 30, row);
+    assert!(
+        told.contains("t.csv: 30 rows, 3,001 columns; predicting y"),
+        "{told:.200}"
+    );
+    assert!(
+        told.contains(", c39 and 2,960 more\nsplit by row") && told.len() < 2_000,
+        "{told:.400}"
+    );
+    let told = told_of("a,y", 2_000, |at| format!("{},c{}", at % 97, at % 500));
+    assert!(
+        told.contains("predicting y (500 classes)")
+            && told.ends_with("1,600 train, 200 validation, 200 test"),
+        "{told}"
+    );
+}
+
+#[test]
+fn a_column_that_tells_a_number_alone_is_pointed_out() {
+    let area = |at: usize| at * at % 97;
+    let table = |row: &dyn Fn(usize) -> String| told_of("a,b,y", 200, row);
+    let warning =
+        "the answer can be told from b alone. If it is not known beforehand, ignore it: columns.b=ignore";
+    for told in [
+        table(&|at| format!("{},{},{}", at % 11, 3 * area(at) + 5, area(at))),
+        table(&|at| format!("{},town {},{}.5", at % 11, at % 9, at % 9 * 5 % 7 + 100)),
+    ] {
+        assert!(told.contains(warning), "{told}");
+    }
+    for told in [
+        table(&|at| format!("{},{},{}", at % 11, 3 * area(at) + at % 11, area(at))),
+        // It is there in half of the rows only.
+        table(&|at| {
+            format!(
+                "{},{},{}",
+                at % 11,
+                if at % 2 == 0 {
+                    area(at).to_string()
+                } else {
+                    String::new()
+                },
+                area(at)
+            )
+        }),
+    ] {
+        assert!(!told.contains("warning"), "{told}");
+    }
 }
