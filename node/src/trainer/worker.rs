@@ -88,6 +88,11 @@ pub trait Worker: Send {
     /// process draw random numbers at the same time.
     fn deterministic(&self) -> bool;
 
+    /// Whether a sum depends on random numbers, as dropout draws them.
+    fn draws(&self) -> bool {
+        false
+    }
+
     /// The name of the device, for people.
     fn device_name(&self) -> &str;
 
