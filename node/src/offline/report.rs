@@ -41,8 +41,8 @@ pub struct ReplayReport {
 }
 
 /// Why a replay may differ although nothing is wrong.
-const DRAWS: &str = "The model has dropout, and PyTorch draws random numbers that no replay can draw again: if a member computed \
-                     with PyTorch, the difference tells nothing";
+const DRAWS: &str = "The model has dropout, and PyTorch draws random numbers that no replay can repeat: if a member computed with \
+                     PyTorch, they alone may make this difference";
 
 /// The conclusion of a report.
 #[derive(Clone, Copy, Debug, PartialEq)]
