@@ -194,7 +194,9 @@ fn a_replay_of_what_pytorch_dropped_at_random_says_why_it_differs() {
     torch.ticket();
     torch.rounds(4 * ROUNDS, 1);
     torch.leave();
-    let replayed = run(&["replay", &format!("{}/run", folder.join("torch"))]);
+    // Rounding alone makes less than 1e-6.
+    let run_of_torch = format!("{}/run", folder.join("torch"));
+    let replayed = run(&["replay", &run_of_torch, "--tolerance", "1e-4"]);
     let said = [replayed.stdout, replayed.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
     assert!(!replayed.status.success(), "{said:?}");
     assert!(said.iter().all(|text| text.contains("dropout")), "{said:?}");
