@@ -196,7 +196,8 @@ fn a_replay_of_what_pytorch_dropped_at_random_says_why_it_differs() {
     torch.leave();
     // Rounding alone makes less than 1e-6.
     let run_of_torch = format!("{}/run", folder.join("torch"));
-    let replayed = run(&["replay", &run_of_torch, "--tolerance", "1e-4"]);
+    let data = format!("{}/model", folder.join("torch"));
+    let replayed = run(&["replay", &run_of_torch, "--data", &data, "--tolerance", "1e-4"]);
     let said = [replayed.stdout, replayed.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
     assert!(!replayed.status.success(), "{said:?}");
     assert!(said.iter().all(|text| text.contains("dropout")), "{said:?}");
