@@ -18,6 +18,7 @@ use crate::pass::{Node, Pass, Statistic};
 use crate::plan::{Plan, Plans};
 use crate::value::{Floats, Value};
 use crate::weights::first_values;
+use crate::work::Work;
 
 /// A parameter, or a buffer that training changes.
 #[derive(Clone, Debug)]
@@ -134,14 +135,20 @@ impl Graph {
         self.logits.is_some()
     }
 
-    /// Whether a pass in training draws random numbers or depends on how samples are divided into batches.
-    pub fn depends_on_batch(&self) -> bool {
+    /// Whether a pass in training draws random numbers.
+    pub fn draws(&self) -> bool {
         let mut nodes = self.nodes.iter();
         nodes.any(|node| match node.kind.name {
-            "BatchNormalization" | "Dropout" => true,
+            "Dropout" => true,
             "Attention" => drops(node),
             _ => false,
         })
+    }
+
+    /// Whether a pass in training draws random numbers or depends on how samples are divided into batches.
+    pub fn depends_on_batch(&self) -> bool {
+        let mut nodes = self.nodes.iter();
+        self.draws() || nodes.any(|node| node.kind.name == "BatchNormalization")
     }
 
     /// The names of its operations, in their order.
@@ -259,21 +266,22 @@ impl Graph {
     }
 
     /// Replaces patterns of operations by faster ones of ours, for batches like this one: of 3 samples or more, so that
-    /// no axis is taken for the batch's. Runs the batch on the CPU, and returns how many elements the pass computed, a
-    /// measure of its work.
+    /// no axis is taken for the batch's. Runs the batch on the CPU, and returns the work for a sample.
     ///
     /// # Errors
     ///
     /// As [`run`](Self::run).
-    pub fn fuse(&mut self, inputs: &[(String, HostTensor)]) -> Result<u64, GraphError> {
+    pub fn fuse(&mut self, inputs: &[(String, HostTensor)]) -> Result<Work, GraphError> {
         let device = Device::flex();
         let options = PassOptions {
             training: true,
             dropout: None,
         };
         let pass = self.pass(&self.model(&device)?, inputs, &device, options)?;
-        let (shapes, elements) = (pass.shapes.clone(), pass.elements());
+        let shapes = pass.shapes.clone();
         self.output(pass)?;
+        let samples = inputs.first().and_then(|(_, own)| own.shape().first());
+        let work = Work::of(&self.nodes, &shapes, samples.copied().unwrap_or(1));
         let stored = self.constants.iter().chain(&self.whole.known);
         let kept = self.kept();
         let known = Known {
@@ -288,7 +296,7 @@ impl Graph {
         self.whole = Plan::of(&self.nodes, 0..self.nodes.len(), &kept, known);
         self.plans = Plans::default();
         self.shapes = shapes;
-        Ok(elements)
+        Ok(work)
     }
 
     /// Computes the loss of a batch: a tensor for each input, by name. The model must be one of this graph and lie on

@@ -47,6 +47,7 @@ mod read;
 mod steps;
 mod value;
 mod weights;
+mod work;
 mod write;
 
 pub use blocks::{Blocks, Packing};
@@ -61,4 +62,5 @@ pub use read::ReadOptions;
 pub use steps::{StepInput, Stepped, Steps};
 pub use value::Floats;
 pub use weights::{first_values, read_tensors};
+pub use work::Work;
 pub use write::with_values;

@@ -159,11 +159,6 @@ impl<'a> Pass<'a> {
         self.values[slot] = None;
     }
 
-    /// How many elements were accounted for.
-    pub(crate) fn elements(&self) -> u64 {
-        self.elements
-    }
-
     pub(crate) fn get(&self, slot: usize) -> Option<&Value> {
         self.values[slot].as_ref().map(|entry| &entry.value)
     }

@@ -42,11 +42,12 @@ struct Torch {
 
 impl Torch {
     /// Four processes read its samples. In a folder that has a run it goes on with that one.
-    fn start(python: &OsString, folder: &Folder) -> Self {
+    fn start(python: &OsString, folder: &Folder, settings: &[&str]) -> Self {
         let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("../python");
         let mut child = Command::new(python)
             .arg(package.join("tests/taking_part.py"))
             .args([&folder.join("torch"), "4", "batch=192", "stand_aside=off"])
+            .args(settings)
             .env("PYTHONPATH", &package)
             .env("ANNULUS_PROGRAM", env!("CARGO_BIN_EXE_annulus"))
             .env("ANNULUS_CACHE", cache_of(&folder.join("torch")))
@@ -127,7 +128,9 @@ fn pytorch_our_kernels_and_a_tab_train_one_model() {
     };
     let _alone = alone();
     let folder = Folder::new("pytorch");
-    let mut torch = Torch::start(&python, &folder);
+    // PyTorch draws other numbers for dropout than a replay.
+    let plain = ["dropout=0", "checkpoint_every=50"];
+    let mut torch = Torch::start(&python, &folder, &plain);
     let mut ours = join(&folder, "ours", &torch.ticket());
     ours.members(2);
     let mut tab = chromium::join(&browser, "tab", &ours.url(), CPU);
@@ -137,7 +140,7 @@ fn pytorch_our_kernels_and_a_tab_train_one_model() {
     torch.child.kill().expect("kill");
     ours.members(2);
     let mut digests = std::mem::take(&mut torch.digests);
-    let mut torch = Torch::start(&python, &folder);
+    let mut torch = Torch::start(&python, &folder, &plain);
     torch.rounds(ROUNDS, 3);
     // It has the same name in the run as before, and all three had work.
     let log = ours.log();
@@ -175,4 +178,27 @@ fn pytorch_our_kernels_and_a_tab_train_one_model() {
     assert_audited(&ours);
     let torch = inspect(&format!("{}/run", folder.join("torch")));
     assert_eq!(torch["audit"]["sound"], true, "{torch}");
+    let replayed = run(&["replay", &ours.dir, "--tolerance", "1e-4"]);
+    let text = String::from_utf8_lossy(&replayed.stdout);
+    print!("{text}");
+    assert!(replayed.status.success(), "{replayed:?}");
+    assert!(text.contains("within the tolerance"), "{text}");
+}
+
+#[test]
+fn a_replay_of_what_pytorch_dropped_at_random_says_why_it_differs() {
+    let Some(python) = python() else { return };
+    let _alone = alone();
+    let folder = Folder::new("pytorch-dropout");
+    let mut torch = Torch::start(&python, &folder, &["checkpoint_every=50"]);
+    torch.ticket();
+    torch.rounds(4 * ROUNDS, 1);
+    torch.leave();
+    // Rounding alone makes less than 1e-6.
+    let run_of_torch = format!("{}/run", folder.join("torch"));
+    let data = format!("{}/model", folder.join("torch"));
+    let replayed = run(&["replay", &run_of_torch, "--data", &data, "--tolerance", "1e-4"]);
+    let said = [replayed.stdout, replayed.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    assert!(!replayed.status.success(), "{said:?}");
+    assert!(said.iter().all(|text| text.contains("dropout")), "{said:?}");
 }

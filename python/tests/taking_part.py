@@ -1,7 +1,7 @@
 """Takes part in a run with PyTorch, as a process to be killed: `taking_part.py FOLDER WORKERS [TICKET] [KEY=VALUE ...]`.
 
-It founds a run with these settings, or goes on with the run in its folder, or joins with the ticket. It prints the ticket,
-then each round's digest, then the loss of the trained model.
+It founds a run with these settings, or goes on with the run in its folder, or joins with the ticket. `dropout=0` is the
+model's. It prints the ticket, then each round's digest, then the loss of the trained model.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def data() -> tuple[torch.Tensor, torch.Tensor]:
     return points, (points[:, 1] > torch.sin(3 * points[:, 0])).long()
 
 
-def classifier() -> nn.Module:
-    return nn.Sequential(nn.Linear(2, 32), nn.Tanh(), nn.Dropout(0.1), nn.Linear(32, 2))
+def classifier(dropout: float = 0.1) -> nn.Module:
+    return nn.Sequential(nn.Linear(2, 32), nn.Tanh(), nn.Dropout(dropout), nn.Linear(32, 2))
 
 
 def leaves_its_history(event: dict[str, Any]) -> bool:
@@ -42,7 +42,7 @@ def main(folder: Path, workers: int, ticket: str | None, given: dict[str, str]) 
     torch.set_num_threads(1)
     # Each process begins with weights of its own: only the founder's count.
     torch.seed()
-    model, points = classifier(), data()
+    model, points = classifier(float(given.pop("dropout", 0.1))), data()
     settings = {} if ticket else {"batch": 32, "rounds": 100_000, "lr": 5e-3, **given}
     run = annulus.member(
         model, points, ticket=ticket, loss="cross_entropy", to=folder / "model", out=folder / "run", **LOCAL, **settings

@@ -27,11 +27,14 @@ import taking_part
 from torch import nn
 
 import annulus
-from annulus import program
+from annulus import membership, program
 from annulus.membership import wait_until_free
 
 #: Seconds that a run may take to do anything, on a busy machine.
 PATIENCE = 120.0
+
+#: The environment of a process that has this package.
+OURS = {**os.environ, "PYTHONPATH": str(Path(annulus.__file__).parents[1])}
 
 
 class TakingPart:
@@ -44,7 +47,7 @@ class TakingPart:
             [sys.executable, taking_part.__file__, *arguments],
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, "PYTHONPATH": str(Path(annulus.__file__).parents[1])},
+            env=OURS,
         )
         self.lines: queue.Queue[list[str]] = queue.Queue()
         self.digests: dict[int, str] = {}
@@ -70,6 +73,46 @@ class TakingPart:
         while count > 0:
             words = self.lines.get(timeout=PATIENCE)
             count -= words[0] == "round" and int(words[3]) == members
+
+
+class Copies(unittest.TestCase):
+    """Of all kinds of tensors, by threads and without."""
+
+    def setUp(self) -> None:
+        torch.manual_seed(3)
+        kept = membership.COPIED_AT_ONCE
+        self.addCleanup(setattr, membership, "COPIED_AT_ONCE", kept)
+
+    def test_all_numbers_arrive(self) -> None:
+        for at_once, alone in ((1 << 24, False), (64, False), (64, True)):
+            membership.COPIED_AT_ONCE = at_once
+            sources = [
+                torch.randn(37, 5),
+                torch.randn(5, 37).t(),
+                torch.randn(3),
+                torch.randn(8, 4).double(),
+                torch.tensor(2.5),
+                torch.view_as_complex(torch.randn(6, 2)).conj().imag,
+            ]
+            pairs = [(torch.zeros(source.shape), source) for source in sources]
+            membership._copy(pairs, alone)
+            for target, source in pairs:
+                self.assertTrue(torch.equal(target, source.float()), (at_once, alone, source.shape))
+
+    def test_autograd_notices(self) -> None:
+        weight = nn.Parameter(torch.ones(4))
+        loss = (weight * weight).sum()
+        with torch.no_grad():
+            membership._copy([(weight, torch.zeros(4))])
+        with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
+            loss.backward()
+
+    def test_a_script_that_ends_in_a_share_leaves_in_good_order(self) -> None:
+        """Once Python ends it starts no threads."""
+        script = "import atexit, torch; from annulus import membership as m; m.COPIED_AT_ONCE = 8; a = torch.zeros(9)\n"
+        script += "atexit.register(lambda: (m._copy([(a, torch.ones(9))], alone=True), print(a.sum().item())))"
+        told = subprocess.run([sys.executable, "-c", script], env=OURS, capture_output=True, text=True, check=False)
+        self.assertEqual((told.stdout.strip(), told.stderr), ("9.0", ""))
 
 
 class Members(unittest.TestCase):

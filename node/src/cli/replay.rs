@@ -89,6 +89,10 @@ pub fn run(args: &Args, tasks: &[TaskFactory]) -> Result<(), Error> {
         output::print(&format!("{report}\n"));
     }
     match verdict {
+        Verdict::Differs(_) if report.draws => Err(Error::failed(
+            "the replay differs by more than rounding explains: a member computed with PyTorch, which has random numbers of its own \
+             for dropout, or the data, the program or a contributor was another one",
+        )),
         Verdict::Differs(_) => Err(Error::failed(
             "the replay differs by more than rounding explains: the data, the program or a contributor was another one",
         )),

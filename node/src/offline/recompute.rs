@@ -54,11 +54,13 @@ pub fn replay(
     }
     let shuffle = Shuffle::of(manifest);
     let mut whole = RunSetup::whole(manifest, given, factories)?;
+    let draws = whole.worker.draws();
     let round = |replay: &mut Replay, record: &Record| {
         let contribute = |asked: Asked<'_>| contribution(&mut *whole.worker, manifest, &shuffle, asked);
         replay.round(record, contribute)
     };
-    Ok(recompute(&dir, tolerance, round, progress)?)
+    let report = recompute(&dir, tolerance, round, progress)?;
+    Ok(ReplayReport { draws, ..report })
 }
 
 /// Recomputes a member's contribution on this device.

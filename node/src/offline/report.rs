@@ -36,7 +36,13 @@ pub struct ReplayReport {
     pub compared: Vec<Compared>,
     /// Differences up to this size are taken to be rounding.
     pub tolerance: f32,
+    /// Whether the model draws random numbers, as dropout does. A process that computes for a member draws its own.
+    pub draws: bool,
 }
+
+/// Why a replay may differ although nothing is wrong.
+const DRAWS: &str = "The model has dropout, and PyTorch draws random numbers that no replay can repeat: if a member computed with \
+                     PyTorch, they alone may make this difference";
 
 /// The conclusion of a report.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -96,6 +102,7 @@ impl ReplayReport {
             first_difference: None,
             compared: Vec::new(),
             tolerance,
+            draws: false,
         }
     }
 
@@ -153,7 +160,11 @@ impl fmt::Display for ReplayReport {
                     f,
                     "; from round {first} on they differ, parameters by up to {largest:.1e} of the largest, "
                 )?;
-                write!(f, "more than the tolerance of {tolerance:.1e}")
+                write!(f, "more than the tolerance of {tolerance:.1e}")?;
+                match self.draws {
+                    true => write!(f, ". {DRAWS}"),
+                    false => Ok(()),
+                }
             }
             Verdict::Unknown => {
                 write!(
@@ -191,6 +202,19 @@ mod tests {
                 (expected, expected),
                 "{pairs:?}"
             );
+        }
+    }
+    #[test]
+    fn a_model_with_dropout_that_differs_is_told_apart() {
+        let mut report = ReplayReport::new(0, 1e-2);
+        report.differs(1);
+        for (off, draws, told) in [(0.5, true, true), (0.5, false, false), (1e-3, true, false)] {
+            report.draws = draws;
+            report.compared = vec![Compared {
+                round: 4,
+                difference: off,
+            }];
+            assert_eq!(report.to_string().contains("dropout"), told, "{report}");
         }
     }
 }

@@ -9,6 +9,7 @@ mod error;
 mod finish;
 mod follow;
 mod generate;
+mod pieces;
 mod pruning;
 mod scores;
 mod stages;
@@ -32,6 +33,7 @@ pub use error::TaskError;
 pub use finish::{FileTensor, Finished, Predict, Tensors};
 pub use follow::follow;
 pub use generate::{Emit, Generate, Generating, Prompt};
+pub use pieces::pieces;
 pub use pruning::{Place, Pruning, Units, kept, without_units};
 #[cfg(feature = "native")]
 pub(crate) use scores::in_words;
@@ -289,10 +291,15 @@ pub trait Task: Send + Sync + Sized + 'static {
 
     /// Into how many pieces a batch of this size is divided for a processor's cores. It must depend on nothing else:
     /// sums are rounded piece by piece, and every machine must get the same bits. It must be 1 if the loss draws random
-    /// numbers.
+    /// numbers. [`pieces()`] divides by what a model multiplies.
     fn pieces(&self, samples: usize) -> usize {
         let _ = samples;
         1
+    }
+
+    /// Whether the loss draws random numbers, as dropout does.
+    fn draws(&self) -> bool {
+        false
     }
 
     /// Whether to keep fewer activations in memory and to recompute them in the backward pass: slower, for machines

@@ -13,7 +13,7 @@
 //! `loss` is the sum over the samples, or null if it is not finite. `samples` counts those in the sum, from the front; they
 //! may be fewer than were asked for. `{"error": "why"}` is an answer too. The end of the socket is the end of both.
 
-use super::worker::{Contribution, Pending, Worker, WorkerError, check_finite};
+use super::worker::{Contribution, INFINITE, Pending, Worker, WorkerError, check_finite, largest_magnitude};
 use crate::task::{Emit, Eval, Prompt};
 use annulus_core::Layout;
 use serde::{Deserialize, Serialize};
@@ -37,6 +37,9 @@ const ROOM: usize = 1 << 20;
 /// Guesses.
 const COPIERS: usize = 4;
 const SMALLEST_PART: usize = 1 << 20;
+
+/// Numbers that are read at once: 256 KiB, which stay in a core's cache.
+const BLOCK: usize = 1 << 16;
 
 /// Where memory looks like files, on Linux.
 const MEMORY: &str = "/dev/shm";
@@ -278,11 +281,13 @@ impl Worker for External {
             if samples == 0 {
                 return Ok(nothing(gradient));
             }
-            read(&self.vector, &mut gradient).map_err(|error| failed(error.to_string()))?;
+            let largest = read(&self.vector, &mut gradient).map_err(|error| failed(error.to_string()))?;
             if !loss_sum.is_finite() {
                 return Err(WorkerError::LossNotFinite);
             }
-            check_finite(&self.layout, &gradient)?;
+            if largest >= INFINITE {
+                check_finite(&self.layout, &gradient)?;
+            }
             Ok(Contribution {
                 gradient,
                 loss_sum,
@@ -336,20 +341,32 @@ fn write(file: &File, values: &[f32]) -> io::Result<()> {
         let copies = parts.map(|(at, part)| {
             scope.spawn(move || file.write_all_at(bytemuck::cast_slice(part), 4 * (at * length) as u64))
         });
-        finish(copies.collect())
+        finish(copies.collect()).map(drop)
     })
 }
 
-/// Reads a vector from a file.
-fn read(file: &File, values: &mut [f32]) -> io::Result<()> {
+/// Reads a vector from a file, and tells the bits of its largest magnitude.
+fn read(file: &File, values: &mut [f32]) -> io::Result<u32> {
     let length = part(values.len());
     thread::scope(|scope| {
         let parts = values.chunks_mut(length).enumerate();
-        let copies = parts.map(|(at, part)| {
-            scope.spawn(move || file.read_exact_at(bytemuck::cast_slice_mut(part), 4 * (at * length) as u64))
-        });
-        finish(copies.collect())
+        let copies =
+            parts.map(|(at, part)| scope.spawn(move || read_part(file, part, 4 * (at * length) as u64)));
+        let largest = finish(copies.collect())?;
+        Ok(largest.into_iter().max().unwrap_or(0))
     })
+}
+
+/// Looks at each block while it is in the cache: another pass over the memory would take a third of the copy's time.
+fn read_part(file: &File, values: &mut [f32], from: u64) -> io::Result<u32> {
+    let mut largest = 0;
+    let mut at = from;
+    for block in values.chunks_mut(BLOCK) {
+        file.read_exact_at(bytemuck::cast_slice_mut(block), at)?;
+        at += 4 * block.len() as u64;
+        largest = largest.max(largest_magnitude(block));
+    }
+    Ok(largest)
 }
 
 /// Numbers that one thread copies.
@@ -357,9 +374,11 @@ fn part(elements: usize) -> usize {
     elements.div_ceil(COPIERS).max(SMALLEST_PART)
 }
 
-fn finish(copies: Vec<ScopedJoinHandle<'_, io::Result<()>>>) -> io::Result<()> {
-    let mut copies = copies.into_iter();
-    copies.try_for_each(|copy| copy.join().expect("a copy does not panic"))
+fn finish<T>(copies: Vec<ScopedJoinHandle<'_, io::Result<T>>>) -> io::Result<Vec<T>> {
+    let copies = copies.into_iter();
+    copies
+        .map(|copy| copy.join().expect("a copy does not panic"))
+        .collect()
 }
 
 /// The sum over no samples, in this allocation.

@@ -358,6 +358,10 @@ impl<T: Task> Worker for Trainer<T> {
         self.is_cpu()
     }
 
+    fn draws(&self) -> bool {
+        self.task.draws()
+    }
+
     fn device_name(&self) -> &str {
         &self.device_name
     }

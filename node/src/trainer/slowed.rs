@@ -97,6 +97,10 @@ impl Worker for Slowed {
         self.worker.deterministic()
     }
 
+    fn draws(&self) -> bool {
+        self.worker.draws()
+    }
+
     fn given(&self) -> Arc<AtomicU64> {
         self.worker.given()
     }

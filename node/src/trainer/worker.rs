@@ -88,6 +88,11 @@ pub trait Worker: Send {
     /// process draw random numbers at the same time.
     fn deterministic(&self) -> bool;
 
+    /// Whether a sum depends on random numbers, as dropout draws them.
+    fn draws(&self) -> bool {
+        false
+    }
+
     /// The name of the device, for people.
     fn device_name(&self) -> &str;
 
@@ -178,20 +183,25 @@ pub struct Contribution {
 
 /// Fails if a gradient is NaN or infinite.
 pub(super) fn check_finite(layout: &Layout, gradient: &[f32]) -> Result<(), WorkerError> {
-    // Compares magnitudes by their bits, where infinity and NaN come last: this loop vectorizes.
-    let largest = |values: &[f32]| values.iter().map(|v| v.abs().to_bits()).max();
-    let infinity = f32::INFINITY.to_bits();
-    if largest(gradient) < Some(infinity) {
+    if largest_magnitude(gradient) < INFINITE {
         return Ok(());
     }
     let values = |tensor: &TensorSpec| &gradient[tensor.offset..tensor.offset + tensor.len()];
     let mut tensors = layout.tensors.iter();
-    let tensor = tensors.find(|tensor| largest(values(tensor)) >= Some(infinity));
+    let tensor = tensors.find(|tensor| largest_magnitude(values(tensor)) >= INFINITE);
     tensor.map_or(Ok(()), |tensor| {
         Err(WorkerError::GradientNotFinite {
             tensor: tensor.name.clone(),
         })
     })
+}
+
+/// The bits of an infinite magnitude. Those of NaN are larger.
+pub(super) const INFINITE: u32 = f32::INFINITY.to_bits();
+
+/// The bits of the largest magnitude, which are in the order of the magnitudes. This loop vectorizes.
+pub(super) fn largest_magnitude(values: &[f32]) -> u32 {
+    values.iter().map(|v| v.abs().to_bits()).max().unwrap_or(0)
 }
 
 /// Why a worker cannot do what was asked. Its state is unchanged.

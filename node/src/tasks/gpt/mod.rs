@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use super::init;
 use crate::task::{
     Answers, Data, DataFile, Emit, FileTensor, Generate, Generating, HeldOut, Layer, Layout, Prompt, Pruning,
-    Right, Scores, Stages, Task, TaskError, Tensors, TestPart, Tested, WriteInSteps, floats,
+    Right, Scores, Stages, Task, TaskError, Tensors, TestPart, Tested, WriteInSteps, floats, pieces,
 };
 use crate::trainer::{with_parameters, with_tensors};
 use generate::{Choice, Whole, Writer};
@@ -41,9 +41,6 @@ const TESTED_TOKENS: usize = 1 << 15;
 
 /// Logits that are in memory at once in such a comparison.
 const TESTED_LOGITS: usize = 1 << 22;
-
-/// Tokens per processor core at once: with fewer the matrices are too small to be fast, with more some cores are idle.
-const PIECE_TOKENS: usize = 192;
 
 /// The text's name in a folder.
 const TEXT: &str = "input.txt";
@@ -325,10 +322,14 @@ impl Task for Gpt {
     }
 
     fn pieces(&self, samples: usize) -> usize {
-        match self.config.dropout > 0.0 {
+        match self.draws() {
             true => 1,
-            false => samples * self.shape.context / PIECE_TOKENS,
+            false => pieces(samples, self.shape.work()),
         }
+    }
+
+    fn draws(&self) -> bool {
+        self.config.dropout > 0.0
     }
 
     fn recompute(&self) -> bool {

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::task::{Place, Units, kept};
+use annulus_graph::Work;
 
 /// A transformer's size, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -108,6 +109,16 @@ impl Shape {
             ]
         };
         (smaller, (0..self.layers).flat_map(units).collect())
+    }
+
+    /// What a forward pass multiplies for a window of tokens.
+    pub fn work(&self) -> Work {
+        let of_block = 4 * self.width * self.inner() + 2 * self.width * self.hidden;
+        let weights = self.layers * of_block + self.vocabulary * self.width;
+        Work {
+            rows: self.context as u64,
+            products: self.context as u64 * weights as u64,
+        }
     }
 
     /// Parameters of the model.

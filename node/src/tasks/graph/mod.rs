@@ -8,7 +8,7 @@ pub mod samples;
 use annulus_core::Digest;
 use annulus_graph::{
     Graph, GraphError, GraphModel, HostTensor, Output, PassOptions, ReadOptions, Role, StepInput, Stepped,
-    Steps, read_tensors, with_values,
+    Steps, Work, read_tensors, with_values,
 };
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::activation::log_softmax;
@@ -20,7 +20,7 @@ use std::sync::OnceLock;
 use super::init;
 use crate::task::{
     Data, HeldOut, Layer, Layout, Right, Scores, Stages, Task, TaskError, Tensors, TestPart, Tested, floats,
-    follow,
+    follow, pieces,
 };
 use crate::trainer::with_tensors;
 use samples::{Batch, Samples};
@@ -34,10 +34,6 @@ const SAMPLES: &str = "samples.safetensors";
 /// loss with two digits.
 const EVALUATION_BATCH: usize = 32;
 const MOST_EVALUATED: usize = 2_048;
-
-/// Elements that a processor core computes at once: about those of three windows of 64 tokens in `gpt`'s nano model, which
-/// keeps matrices large enough to be fast.
-const PIECE_ELEMENTS: u64 = 3 << 19;
 
 /// Samples that a model is tried with when it is read.
 const PROBED: usize = 3;
@@ -72,8 +68,8 @@ pub struct ModelFile {
     /// How to cut it, once somebody asks; none if it cannot be cut.
     steps: OnceLock<Option<Steps>>,
     samples: Samples,
-    /// Elements that a pass computes for a sample.
-    elements: u64,
+    /// What a pass computes for a sample.
+    work: Work,
 }
 
 impl ModelFile {
@@ -97,13 +93,12 @@ impl ModelFile {
 
     fn of(mut graph: Graph, samples: Samples) -> Result<Self, TaskError> {
         // Also tells of an operation that does not fit before training begins.
-        let probe = samples.first(PROBED).inputs;
-        let elements = graph.fuse(&probe)? / probe[0].1.shape()[0] as u64;
+        let work = graph.fuse(&samples.first(PROBED).inputs)?;
         Ok(Self {
             graph,
             steps: OnceLock::new(),
             samples,
-            elements,
+            work,
         })
     }
 
@@ -356,8 +351,11 @@ impl Task for ModelFile {
         if self.graph.depends_on_batch() {
             return 1;
         }
-        let pieces = self.elements.saturating_mul(samples as u64) / PIECE_ELEMENTS;
-        usize::try_from(pieces).unwrap_or(usize::MAX)
+        pieces(samples, self.work)
+    }
+
+    fn draws(&self) -> bool {
+        self.graph.draws()
     }
 }
 

@@ -104,6 +104,7 @@ fn the_seed_of_dropout_follows_from_the_samples() {
         loss(&[1, 2])
     );
     assert_eq!(task.pieces(1_000_000), 1);
+    assert!(task.draws());
 }
 
 #[test]
@@ -342,11 +343,9 @@ fn inner_steps_need_the_model_and_no_samples() {
     );
 }
 
-/// nanoGPT's setting for processors, 12 windows of 64 tokens, as peers compute it. Run it alone, with `--ignored --nocapture
-/// time_of_a_step`.
-#[test]
-#[ignore = "a measurement"]
-fn time_of_a_step_as_a_graph_and_as_the_task() {
+/// Two workers with nanoGPT's setting for processors, and the samples of a batch of 12 windows of 64 tokens: the task, and the
+/// same model as a graph.
+fn both_ways() -> [(Box<dyn Worker>, Vec<u64>); 2] {
     let config = GptConfig {
         layers: 4,
         heads: 4,
@@ -379,21 +378,45 @@ fn time_of_a_step_as_a_graph_and_as_the_task() {
     };
     let graph = ModelFile::new(all, Some(&Data::folder_in_memory(files.to_vec()))).unwrap();
 
-    let (cpu, options) = (
-        OpenDevice::cpu(),
-        TrainerOptions {
-            seed: 0,
-            micro_batch: 0,
-        },
-    );
-    let mut by_task = Trainer::new(Arc::new(task), &cpu, options).unwrap();
-    let mut by_graph = Trainer::new(Arc::new(graph), &cpu, options).unwrap();
+    let (cpu, options) = (OpenDevice::cpu(), TrainerOptions::default());
+    let by_task = Trainer::new(Arc::new(task), &cpu, options).unwrap();
+    let by_graph = Trainer::new(Arc::new(graph), &cpu, options).unwrap();
+    [
+        (Box::new(by_task) as Box<dyn Worker>, starts),
+        (Box::new(by_graph), (0..12).collect()),
+    ]
+}
+
+#[test]
+fn a_contribution_of_a_graph_has_the_bits_of_the_task_s() {
+    let [(mut by_task, starts), (mut by_graph, numbers)] = both_ways();
+    let names = |worker: &dyn Worker| -> Vec<String> {
+        let tensors = worker.layout().tensors.iter();
+        tensors.map(|tensor| tensor.name.clone()).collect()
+    };
+    assert_eq!(names(&*by_task), names(&*by_graph));
     let params = by_task.init();
-    let numbers: Vec<u64> = (0..12).collect();
+    let task = by_task.contribute(params.clone(), &starts).unwrap();
+    let graph = by_graph.contribute(params, &numbers).unwrap();
+    assert_eq!(task.loss_sum.to_bits(), graph.loss_sum.to_bits());
+    let bits = |gradient: &[f32]| gradient.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+    let differ = bits(&task.gradient)
+        .iter()
+        .zip(bits(&graph.gradient))
+        .filter(|(a, b)| *a != b)
+        .count();
+    assert_eq!(differ, 0, "of {} numbers", task.gradient.len());
+}
+
+/// As peers compute it. Run it alone, with `--ignored --nocapture time_of_a_step`.
+#[test]
+#[ignore = "a measurement"]
+fn time_of_a_step_as_a_graph_and_as_the_task() {
+    let mut both = both_ways();
+    let params = both[0].0.init();
     let mut seconds = [Vec::new(), Vec::new()];
     for turn in 0..40 {
-        let workers: [(&mut dyn Worker, &[u64]); 2] = [(&mut by_task, &starts), (&mut by_graph, &numbers)];
-        for (seconds, (worker, samples)) in seconds.iter_mut().zip(workers) {
+        for (seconds, (worker, samples)) in seconds.iter_mut().zip(&mut both) {
             let before = Instant::now();
             for _ in 0..5 {
                 let made = worker.contribute(params.clone(), samples).unwrap();
@@ -405,14 +428,24 @@ fn time_of_a_step_as_a_graph_and_as_the_task() {
             }
         }
     }
-    let [by_task, by_graph] = seconds.map(|mut all| {
-        all.sort_by(f64::total_cmp);
-        all[all.len() / 2] * 1e3
-    });
+    let mut ratios: Vec<f64> = seconds[1]
+        .iter()
+        .zip(&seconds[0])
+        .map(|(graph, task)| graph / task)
+        .collect();
+    let [by_task, by_graph] = seconds.map(|mut all| median(&mut all) * 1e3);
+    let ratio = median(&mut ratios);
     println!(
-        "the task {by_task:.2} ms, as a graph {by_graph:.2} ms, {:.3} times",
-        by_graph / by_task
+        "the task {by_task:.2} ms, as a graph {by_graph:.2} ms; a turn's ratio: median {ratio:.3}, quartiles {:.3} and {:.3}",
+        ratios[ratios.len() / 4],
+        ratios[3 * ratios.len() / 4],
     );
+}
+
+/// Sorts the numbers.
+fn median(all: &mut [f64]) -> f64 {
+    all.sort_by(f64::total_cmp);
+    all[all.len() / 2]
 }
 
 /// All samples of a folder as one worker's share, and what the running statistics are after a round of it.

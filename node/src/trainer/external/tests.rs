@@ -271,7 +271,99 @@ fn a_vector_of_several_parts_is_copied_whole() {
     let values: Vec<f32> = (0..2 * SMALLEST_PART + 7).map(|value| value as f32).collect();
     write(&file, &values).unwrap();
     let mut back = vec![0.0; values.len()];
-    read(&file, &mut back).unwrap();
+    let largest = read(&file, &mut back).unwrap();
     assert!(back == values);
+    assert_eq!(f32::from_bits(largest), values[values.len() - 1]);
+    // In the last part, and of the other sign.
+    for wrong in [f32::NEG_INFINITY, -f32::NAN] {
+        file.write_all_at(&wrong.to_le_bytes(), 4 * (values.len() - 3) as u64)
+            .unwrap();
+        assert!(read(&file, &mut back).unwrap() >= INFINITE);
+    }
     assert!(read(&file, &mut vec![0.0; values.len() + 1]).is_err());
+}
+
+/// The parameters of GPT-2 small, by PyTorch. Run it alone, with `--ignored --nocapture time_of_a_contribution`, and with
+/// `ANNULUS_PYTHON` naming an interpreter that has torch.
+#[test]
+#[ignore = "a measurement"]
+fn time_of_a_contribution() {
+    let (width, layers) = (768, 12);
+    let mut shapes = vec![vec![50_257, width], vec![1024, width]];
+    for _ in 0..layers {
+        shapes.extend([vec![width], vec![width], vec![3 * width, width], vec![3 * width]]);
+        shapes.extend([vec![width, width], vec![width], vec![width], vec![width]]);
+        shapes.extend([
+            vec![4 * width, width],
+            vec![4 * width],
+            vec![width, 4 * width],
+            vec![width],
+        ]);
+    }
+    shapes.extend([vec![width], vec![width]]);
+    let mut len = 0;
+    let tensors = shapes.iter().enumerate().map(|(number, shape)| {
+        let offset = len;
+        len += shape.iter().product::<usize>();
+        TensorSpec {
+            name: number.to_string(),
+            shape: shape.clone(),
+            offset,
+            rule: TensorRule::Step,
+        }
+    });
+    let tensors = tensors.collect();
+    let (own, child) = UnixStream::pair().unwrap();
+    let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("../python");
+    let python = std::env::var_os("ANNULUS_PYTHON").unwrap_or("python3".into());
+    let mut process = std::process::Command::new(python)
+        .arg(package.join("tests/contributing.py"))
+        .arg(serde_json::to_string(&shapes).unwrap())
+        .env("PYTHONPATH", &package)
+        .stdin(std::os::fd::OwnedFd::from(child))
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut told = BufReader::new(process.stdout.take().unwrap()).lines();
+    let line = Line::new(own, || {}).unwrap();
+    let facts = Facts {
+        samples: 9,
+        data: None,
+    };
+    let model = (Layout { len, tensors }, Box::new(Vec::new) as _);
+    let folder = tempfile::tempdir().unwrap();
+    let mut worker = External::new(model, facts, Arc::new(line), folder.path()).unwrap();
+    let mut params = vec![0.5; len];
+    let mut beside = Vec::new();
+    for turn in 0..24 {
+        let before = std::time::Instant::now();
+        let made = worker.contribute(params, &[1, 2]).unwrap();
+        let all = before.elapsed().as_secs_f64();
+        // The loss is half the sum of squares.
+        assert!(made.gradient[0] == 1.0 && made.gradient[len - 1] == 1.0);
+        params = made.gradient;
+        params.fill(0.5);
+        let [own, load, hand_in]: [f64; 3] = serde_json::from_str(&told.next().unwrap().unwrap()).unwrap();
+        if turn >= 4 {
+            beside.push([all - own, load, hand_in, all - own - load - hand_in]);
+        }
+    }
+    drop(worker);
+    process.wait().unwrap();
+    let names = [
+        "beside its own work",
+        "PyTorch loads",
+        "PyTorch hands in",
+        "this process",
+    ];
+    for (part, name) in names.iter().enumerate() {
+        let mut seconds: Vec<f64> = beside.iter().map(|one| one[part]).collect();
+        seconds.sort_by(f64::total_cmp);
+        println!(
+            "{name}: median {:.0} ms, least {:.0}, most {:.0}",
+            seconds[10] * 1e3,
+            seconds[0] * 1e3,
+            seconds[19] * 1e3
+        );
+    }
 }
