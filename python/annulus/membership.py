@@ -294,7 +294,7 @@ def _copy(pairs: Iterable[tuple[torch.Tensor, torch.Tensor]], alone: bool = Fals
     """
     blocks, total = [], 0
     for target, source in pairs:
-        if not (_is_plain(target) and _is_plain(source)):
+        if not (_is_plain(target) and _is_plain(source) and target.shape == source.shape):
             target.copy_(source)
             continue
         to, of, size = target.data_ptr(), source.data_ptr(), 4 * target.numel()
