@@ -23,6 +23,9 @@ pub fn install() {
     if !has(&["spirv-val"]) {
         install_packages("validator of kernels", &["spirv-tools"], "a test of kernels");
     }
+    if !has(&["g++"]) {
+        install_packages("C++ compiler", &["g++"], "a test of kernels");
+    }
     let browsers = [
         "chromium",
         "chromium-browser",

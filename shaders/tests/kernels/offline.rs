@@ -1,7 +1,9 @@
 //! Asks compilers for hardware about the kernels, on a machine that has no such hardware.
 //!
 //! Khronos' validator reads the SPIR-V that naga writes. Mesa's driver for AMD compiles for cards that are not there, and
-//! says how large a kernel's code is and whether it keeps numbers in scratch memory.
+//! says how large a kernel's code is and whether it keeps numbers in scratch memory. ThreadSanitizer looks for races.
+
+mod races;
 
 use crate::common::again;
 use annulus_shaders::kernel::{KERNELS, Kernel};

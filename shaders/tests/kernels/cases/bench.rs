@@ -24,9 +24,27 @@ pub struct Row {
     pub problem: Option<String>,
 }
 
+/// A launch that was only noted.
+pub struct Launch {
+    pub kernel: &'static Kernel,
+    pub inputs: Vec<Vec<f32>>,
+    /// Lengths.
+    pub outputs: Vec<usize>,
+    pub params: Vec<u8>,
+    pub groups: [u32; 3],
+    /// What a case compares with: its name, what the twin makes, and how far off a number may be.
+    pub expected: Option<(String, Vec<Vec<f32>>, f32)>,
+}
+
+/// What becomes of launches.
+enum Machine {
+    Device(Device),
+    Notes(Vec<Launch>),
+}
+
 /// A device and what became of what ran on it.
 pub struct Bench {
-    device: Device,
+    machine: Machine,
     /// By name.
     pub rows: BTreeMap<String, Row>,
 }
@@ -34,8 +52,22 @@ pub struct Bench {
 impl Bench {
     /// Nothing has run yet.
     pub fn new(device: Device) -> Self {
-        let rows = BTreeMap::new();
-        Self { device, rows }
+        let (machine, rows) = (Machine::Device(device), BTreeMap::new());
+        Self { machine, rows }
+    }
+
+    /// Runs nothing, but notes what it is told to run. Nothing that it has of a comparison means anything.
+    pub fn noting() -> Self {
+        let (machine, rows) = (Machine::Notes(Vec::new()), BTreeMap::new());
+        Self { machine, rows }
+    }
+
+    /// What was noted.
+    pub fn notes(self) -> Vec<Launch> {
+        match self.machine {
+            Machine::Notes(notes) => notes,
+            Machine::Device(_) => Vec::new(),
+        }
     }
 
     /// Runs a kernel on slices. Behind each input there are numbers that spoil whatever they touch; outputs are filled
@@ -48,9 +80,23 @@ impl Bench {
         params: P,
         groups: [u32; 3],
     ) -> Vec<Vec<f32>> {
+        let device = match &mut self.machine {
+            Machine::Device(device) => device.clone(),
+            Machine::Notes(notes) => {
+                notes.push(Launch {
+                    kernel,
+                    inputs: inputs.iter().map(|values| values.to_vec()).collect(),
+                    outputs: outputs.to_vec(),
+                    params: bytemuck::bytes_of(&params).to_vec(),
+                    groups,
+                    expected: None,
+                });
+                return outputs.iter().map(|length| vec![SENTINEL; *length]).collect();
+            }
+        };
         let upload = |values: &[f32], behind: f32| {
             let values = [values, &[behind; BEHIND]].concat();
-            tensor(&values, [values.len()], &self.device)
+            tensor(&values, [values.len()], &device)
         };
         let on_gpu = |tensor: Tensor<1>| raw(tensor).expect("a tensor on a GPU");
         let inputs = inputs.iter().map(|values| on_gpu(upload(values, f32::NAN)));
@@ -93,6 +139,15 @@ impl Bench {
     ) -> Vec<Vec<f32>> {
         let lengths: Vec<usize> = expected.iter().map(|values| values.len()).collect();
         let found = self.run(kernel, inputs, &lengths, params, groups).await;
+        if let Machine::Notes(notes) = &mut self.machine {
+            let launch = notes.last_mut().expect("it was just noted");
+            // What takes the numbers of an earlier launch does not have them.
+            if !launch.inputs.iter().any(|values| values.contains(&SENTINEL)) {
+                let expected = expected.iter().map(|values| values.to_vec()).collect();
+                launch.expected = Some((what.to_owned(), expected, tolerance));
+            }
+            return found;
+        }
         for (number, (expected, found)) in expected.iter().zip(&found).enumerate() {
             let what = format!("{what}: output {number}");
             self.close(kernel.name, &what, expected, found, tolerance);

@@ -110,7 +110,7 @@ fn assert_no_problem(bench: &Bench) {
 }
 
 /// What is waited for here needs nobody to wake it.
-fn block_on<F: Future>(future: F) -> F::Output {
+pub fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = std::pin::pin!(future);
     loop {
         match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
