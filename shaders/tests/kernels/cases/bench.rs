@@ -141,7 +141,7 @@ impl Bench {
         let found = self.run(kernel, inputs, &lengths, params, groups).await;
         if let Machine::Notes(notes) = &mut self.machine {
             let launch = notes.last_mut().expect("it was just noted");
-            // What takes the numbers of an earlier launch does not have them.
+            // A launch that takes the numbers of an earlier one does not have them.
             if !launch.inputs.iter().any(|values| values.contains(&SENTINEL)) {
                 let expected = expected.iter().map(|values| values.to_vec()).collect();
                 launch.expected = Some((what.to_owned(), expected, tolerance));

@@ -1,8 +1,8 @@
 //! Looks for races in workgroup memory, without a GPU.
 //!
 //! naga writes a kernel in Metal's language, which is C++ but for some types and functions; `metal.h` has those. A thread
-//! plays each invocation of a workgroup, and ThreadSanitizer finds two that touch a number with no barrier between. What is
-//! launched are cases of the other tests, so results are compared with the twins too: a kernel that was translated wrongly
+//! plays each invocation of a workgroup, and ThreadSanitizer finds two that touch a number with no barrier between. The
+//! launches are cases of the other tests, so results are compared with the twins too: a kernel that was translated wrongly
 //! would prove nothing.
 
 use crate::cases::bench::{Bench, Launch, SENTINEL};
@@ -20,13 +20,13 @@ use std::process::Command;
 /// Cases of each kernel, spread over those that are small enough.
 const CASES: usize = 4;
 
-/// What a small case has at most: workgroups, and numbers in its inputs.
+/// A small case has at most so many workgroups, and numbers in its inputs.
 const SMALL: (u32, usize) = (18, 64_000);
 
 /// Programs that are compiled and run at a time.
 const PROGRAMS: usize = 2;
 
-/// With which ThreadSanitizer ends a program that has a race.
+/// The exit code of a program that has a race.
 const RACE: i32 = 66;
 
 /// Barriers of sums of columns, which no case asks of this kernel. Its text is else that of `gemm_tiled`.
