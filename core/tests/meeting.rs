@@ -505,3 +505,21 @@ fn a_newcomer_leaves_a_member_that_the_others_have_gone_on_without() {
     story.run(20 * SECOND);
     assert!(story.are_together(&[BEN, CAT]));
 }
+
+#[test]
+fn a_newcomer_stays_with_its_sponsor_where_the_way_is_long() {
+    let mut story = Story::new(1);
+    story.gather(2, 100 * MILLI);
+    story.run(10 * SECOND);
+    // Rounds take four seconds to it, so it is many behind. By another way they would take minutes.
+    story.bulk_us.insert((ANN, CAT), 4 * SECOND);
+    story.bulk_us.insert((BEN, CAT), 100 * SECOND);
+    story.join(CAT, ANN, 100 * MILLI);
+    story.run(6 * SECOND);
+    let behind = |story: &Story| story.peers[&BEN].head().round - story.peers[&CAT].head().round;
+    let before = behind(&story);
+    assert!(before > 20);
+    story.open(CAT, BEN);
+    story.run(10 * SECOND);
+    assert!(behind(&story) < before + 10, "{} rounds", behind(&story));
+}

@@ -48,6 +48,8 @@ pub(crate) struct Newcomer {
     following: bool,
     /// When the sponsor was last asked or heard.
     heard_at: Time,
+    /// When some of a round last came from the sponsor.
+    came_at: Time,
     /// When the sponsor was asked to be one.
     asked_at: Time,
     /// A peer that did not answer in time but still may, and when it was first asked.
@@ -115,6 +117,7 @@ impl Newcomer {
             sponsor: None,
             following: false,
             heard_at: now,
+            came_at: now,
             asked_at: now,
             late: None,
             asked_alive: false,
@@ -498,7 +501,7 @@ impl Newcomer {
         if self.sponsor == Some(from) && is_finished {
             // A peer that has not said where it stands is of no use, whatever else it sends.
             if self.following {
-                self.heard_at = shared.now;
+                (self.heard_at, self.came_at) = (shared.now, shared.now);
             }
             if self.catchup.take_piece(view, &piece) {
                 return self.apply_told(shared);

@@ -18,11 +18,11 @@ use std::time::Duration;
 /// state again.
 const STALE: Duration = Duration::from_secs(300);
 
-/// A run that tells the same round so long after a peer began to rest may lack that peer.
+/// A run that tells the same round for so long stands still: it may lack a peer that rests.
 const STILL: Duration = Duration::from_secs(5);
 
-/// Members of the lineage that a newcomer follows are at most so many rounds ahead of it, or they have gone on without the
-/// sponsor. A guess: two are usual, and over long lines a few more.
+/// Where the sponsor tells of no round for [`STILL`], members of its last round that are more than so many rounds ahead have gone
+/// on without it. A guess: one or two are usual.
 const AHEAD: Round = 8;
 
 /// After this many answer deadlines without any other peer, a peer with a whole state continues alone.
@@ -204,11 +204,17 @@ impl Newcomer {
         let Some(shown) = shown.filter(|_| self.following) else {
             return;
         };
+        // Where pieces come, a long way or a narrow one may keep it behind.
+        let is_still = shared.now - self.came_at.max(self.asked_at) > STILL;
+        let until = match is_still {
+            true => shared.head().round + AHEAD,
+            false => Round::MAX,
+        };
         // Lineages that take turns in leading should not make it go back and forth.
         let here: Vec<PeerId> = shared.head().members.iter().map(|m| m.peer).collect();
         let side = Side {
             members: &here,
-            until: shared.head().round + AHEAD,
+            until,
             lead: 2 * shared.head().pace.round_samples(&shared.manifest),
         };
         match meet(&side, from, &shown, shared) {
