@@ -52,8 +52,7 @@ impl Vector {
 
     /// Some of its elements, encoded. A codec that leaves them as they lie in memory makes no copy.
     pub fn encoded(&self, codec: Codec, elements: Range<usize>) -> Bytes {
-        let as_it_lies = cfg!(target_endian = "little") && codec == Codec::F32;
-        if as_it_lies && !elements.is_empty() {
+        if codec.keeps_memory() && !elements.is_empty() {
             let bytes = codec.encoded_len(elements.start)..codec.encoded_len(elements.end);
             return Bytes::from_owner(Sent(self.0.clone())).slice(bytes);
         }

@@ -119,10 +119,15 @@ impl Codec {
         }
     }
 
+    /// Whether elements are encoded as they lie in memory.
+    pub(crate) fn keeps_memory(self) -> bool {
+        cfg!(target_endian = "little") && self == Self::F32
+    }
+
     /// The elements of an encoded run, if they lie in memory as they are.
     pub(crate) fn as_it_lies(self, bytes: &[u8]) -> Option<&[f32]> {
-        let lie = cfg!(target_endian = "little") && self == Self::F32;
-        lie.then(|| bytemuck::try_cast_slice(bytes).ok()).flatten()
+        let cast = || bytemuck::try_cast_slice(bytes).ok();
+        self.keeps_memory().then(cast).flatten()
     }
 
     /// Bytes of an encoded run of this many elements.

@@ -21,8 +21,8 @@ const STALE: Duration = Duration::from_secs(300);
 /// A run that tells the same round for so long stands still: it may lack a peer that rests.
 const STILL: Duration = Duration::from_secs(5);
 
-/// Where the sponsor tells of no round for [`STILL`], members of its last round that are more than so many rounds ahead have gone
-/// on without it. A guess: one or two are usual.
+/// Where the sponsor tells of no round for [`STILL`], members of its last round that are further ahead than this have gone on
+/// without it. A guess, in rounds: one or two are usual.
 const AHEAD: Round = 8;
 
 /// After this many answer deadlines without any other peer, a peer with a whole state continues alone.
