@@ -173,7 +173,7 @@ fn planned(peer: PeerId, admission: Admission, machine: &Machine) -> Member {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sim::stand_ins::spans::{cut, held, manifest};
+    use crate::sim::stand_ins::spans::{cut, head, held, manifest, settle};
 
     fn machine(speed: u64, spans: u16) -> Machine {
         Machine {
@@ -228,6 +228,29 @@ mod tests {
         };
         let head = Head::at_rest(&manifest, &[machine(1000, 1), none, machine(1000, 1)]);
         assert_eq!(held(&head, &manifest), [vec![0], vec![], vec![1]]);
+    }
+
+    /// The parts of the last span include those that a member has for another, so it has room for the last one too.
+    #[test]
+    fn a_span_that_needs_parts_of_others_takes_their_room() {
+        let mut manifest = manifest(1, 1);
+        let parts = Parts::of(&manifest).expect("it has parts");
+        let all_but_1: Vec<u16> = parts.iter().filter(|part| *part != 1).collect();
+        let needed = [&[0][..], &[0, 1], &[1, 2], &[2], &all_but_1];
+        let split = manifest.split.as_mut().expect("it is split");
+        split.spans = vec![std::num::NonZeroU16::MIN; needed.len()];
+        split.steps.truncate(needed.len());
+        for (step, (needed, at)) in split.steps.iter_mut().zip(needed.iter().zip(0..)) {
+            let one = |part: &u16| parts.range(*part).expect("it is one of them").start + at;
+            step.ranges = needed.iter().map(one).map(|at| at..at + 1).collect();
+        }
+        let mut head = head(&manifest, &[&[0, 1, 2, 3], &[0, 1]]);
+        head.untrained = parts.all();
+        head.members[0].keeper.room = Room::of(2);
+        head.members[1].keeper.room = Room::inner(3);
+        assert!(!head.all_train(&manifest), "nobody has the last one");
+        settle(&mut head, &manifest);
+        assert!(head.all_train(&manifest), "{:?}", held(&head, &manifest));
     }
 
     #[test]

@@ -194,11 +194,14 @@ impl<'a> Holdings<'a> {
 
     /// The fewest spans whose parts include all that a member keeps. Its other spans take no room.
     fn basis(&self, at: usize) -> BTreeSet<usize> {
-        let mut held = self.holds[at].clone();
-        for span in &self.holds[at] {
-            let others = self.union(held.iter().filter(|other| *other != span));
-            if self.spans[*span].without(&others).is_empty() {
-                held.remove(span);
+        self.basis_of(self.holds[at].clone())
+    }
+
+    fn basis_of(&self, mut held: BTreeSet<usize>) -> BTreeSet<usize> {
+        for span in held.clone() {
+            let others = self.union(held.iter().filter(|other| **other != span));
+            if self.spans[span].without(&others).is_empty() {
+                held.remove(&span);
             }
         }
         held
@@ -210,6 +213,13 @@ impl<'a> Holdings<'a> {
 
     fn has_room(&self, at: usize) -> bool {
         self.basis(at).len() < self.room(at)
+    }
+
+    /// Whether a span fits in without more room, because it needs all parts of another that the member holds.
+    fn fits_in(&self, at: usize, span: usize) -> bool {
+        let mut held = self.holds[at].clone();
+        held.insert(span);
+        self.can_take(at, span) && self.basis_of(held).len() <= self.room(at)
     }
 
     /// Whether a member has room for the spans that it holds.
@@ -247,7 +257,8 @@ impl<'a> Holdings<'a> {
 
     /// The fewest moves that give one more holder to a span with fewer than `level`, without taking one from a span
     /// that then has too few. A member with room takes it, or a member that drops another span, which has enough
-    /// holders or is taken by a third member in the same way. The first of the moves can be made at once.
+    /// holders or is taken by a third member in the same way. If there is no such member, and nobody holds the span,
+    /// one that needs no more room for it takes it. The first of the moves can be made at once.
     fn moves(&self, level: usize) -> Option<Vec<Taking>> {
         let is_rich = |span: &usize| self.count(*span) > level;
         let lacking = self.open.iter().copied();
@@ -255,7 +266,7 @@ impl<'a> Holdings<'a> {
         // By span: the member that would drop it, and the span that it would take.
         let mut ways: BTreeMap<usize, Option<(usize, usize)>> =
             lacking.iter().map(|span| (*span, None)).collect();
-        let mut open = VecDeque::from(lacking);
+        let mut open = VecDeque::from(lacking.clone());
         while let Some(span) = open.pop_front() {
             let mut able: Vec<usize> = (0..self.holds.len()).collect();
             able.retain(|at| self.can_take(*at, span));
@@ -279,7 +290,10 @@ impl<'a> Holdings<'a> {
                 }
             }
         }
-        None
+        let nobodys = lacking.into_iter().filter(|span| self.count(*span) == 0);
+        let mut pairs = nobodys.flat_map(|span| (0..self.holds.len()).map(move |at| (at, span)));
+        let (at, takes) = pairs.find(|(at, span)| self.fits_in(*at, *span))?;
+        Some(chain((at, takes, None), &ways))
     }
 
     /// The only span of a member, if enough others hold it.
