@@ -116,6 +116,9 @@ fn worlds_that_failed_once_hold() {
     let revoked = [94_000_012_789];
     // A newcomer waited with a sponsor that others had gone on without.
     let stuck = [86_350_005_908];
+    // A peer at rest knew two lineages that did not know each other, and told neither. A peer that had finished in one
+    // of them and come over was not waited for at the end.
+    let between = [103_000_008_478];
     for seed in once
         .into_iter()
         .chain(aside)
@@ -127,6 +130,7 @@ fn worlds_that_failed_once_hold() {
         .chain(next_attempt)
         .chain(revoked)
         .chain(stuck)
+        .chain(between)
         .chain(later)
         .chain(last)
         .chain(slow)
@@ -255,6 +259,11 @@ fn seeds_of_liars_that_once_failed_hold() {
     let renewed = [60_000_000_378];
     // A member that stood aside took the sums of the last round with it, since it reached the others only through a relay.
     let by_relay = [94_100_001_824];
+    // A liar claimed a million samples again and again, and all left their rounds each time.
+    let boasts = [103_000_019_162];
+    // Of the checker: a visitor waits behind a line that takes seconds for each round, or devices that take half a
+    // minute for each sample.
+    let slow_rounds = [101_000_022_315, 103_000_027_491];
     // Of the checker: a slow founder's first round, which it computes alone, takes longer than a visitor may wait.
     let slow_founder = [910_000_000_053];
     let of_liars = [
@@ -294,6 +303,8 @@ fn seeds_of_liars_that_once_failed_hold() {
         .chain(far_ahead)
         .chain(renewed)
         .chain(by_relay)
+        .chain(boasts)
+        .chain(slow_rounds)
     {
         assert_eq!(sim::run(seed, liars()).failure, None, "seed {seed}");
     }

@@ -427,7 +427,7 @@ impl Agreement {
             let reason = reasons.get(peer).copied().unwrap_or(Reason::Suspected);
             shared.tell(Event::member(*peer, reason));
             shared.control(*peer, Message::decision(&decided));
-            shared.probation.excluded(*peer, shared.now);
+            shared.probation.failed(*peer, shared.now);
         }
         if self.decided.len() >= DECIDED {
             self.decided.remove(0);

@@ -133,6 +133,7 @@ impl Lingering {
             } => {
                 if shared.head().finished(&shared.manifest) {
                     self.until = longer(shared);
+                    self.waits_for.insert(from);
                     self.sponsor
                         .on_follow(from, (have, *admission, contact), None, shared);
                 } else {

@@ -184,12 +184,17 @@ impl Peer {
             other => other,
         };
         let shared = &mut self.shared;
-        if let Input::Message {
-            from,
-            message: Message::Status { finished: true, .. },
-        } = &input
-        {
-            shared.has_ended(*from);
+        match &input {
+            Input::Message {
+                from,
+                message: Message::Status { finished, .. },
+            } => shared.says_ended(*from, *finished),
+            // Perhaps it had finished in another lineage, and has come over.
+            Input::Message {
+                from,
+                message: Message::Follow { .. },
+            } => shared.says_ended(*from, false),
+            _ => {}
         }
         let input = match input {
             Input::Message { from, message } => match message {

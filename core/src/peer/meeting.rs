@@ -10,6 +10,9 @@
 //! one that both remember, whoever is there today. After a storm of failures they do not always remember the same
 //! place. If the larger number alone decided, each could then take itself for the larger; samples look the same
 //! from both sides.
+//!
+//! Nobody can prove a number of samples before it is followed. Who has then shown fewer than it claimed, twice, is not
+//! believed for a while: one that lies would otherwise draw all others out of their rounds, again and again.
 
 use crate::access::signature::Signed;
 use crate::base::id::{Digest, PeerId, Round};
@@ -72,7 +75,14 @@ pub(crate) fn meet(ours: &Side<'_>, from: PeerId, theirs: &Shown<'_>, shared: &m
     if theirs.standing.chain != shared.head().chain {
         shared.tell_revoked(from, theirs);
     }
-    compare(ours, from, theirs, shared)
+    let stands = match shared.boasts.is_over(from, true, shared.now) {
+        true => compare(ours, from, theirs, shared),
+        false => Stands::Ours,
+    };
+    if let Stands::Theirs(_) = stands {
+        shared.promised = Some((from, theirs.standing.samples));
+    }
+    stands
 }
 
 /// Compares this peer's lineage with another.

@@ -237,15 +237,18 @@ impl Newcomer {
                 member: true,
                 finished,
             } => {
-                if finished {
-                    // Its result needs no place.
-                    self.waits_until = shared.now;
-                }
                 let shown = Shown {
                     standing,
                     places: &places,
                     claim: claim.as_deref(),
                 };
+                if self.stays_aside(from, &shown, shared) {
+                    return Next::Stay;
+                }
+                if finished {
+                    // Its result needs no place.
+                    self.waits_until = shared.now;
+                }
                 self.on_candidate(from, Some(shown), shared);
             }
             Message::Following {
@@ -259,6 +262,7 @@ impl Newcomer {
                     // A peer that shows a false signature is cut off for it.
                     let signed = |claim: &Claim| claim.is_signed(shared.scheme());
                     shared.lineage.followed = claim.map(|claim| *claim).filter(signed);
+                    shared.shows(from, head.samples);
                 }
                 return self.on_following(from, *head, digest, resumes, member, shared);
             }

@@ -105,6 +105,10 @@ pub(crate) struct Shared {
     pub has_asked: bool,
     /// Peers that were excluded and come back.
     pub probation: Probation,
+    /// Peers that claimed more samples than they then showed, which are not believed for a while.
+    pub boasts: Probation,
+    /// The samples of the lineage for which this peer has left its own, and who claimed them.
+    pub promised: Option<(PeerId, u64)>,
     /// Number and time of the last probe of all members.
     pub probed: Option<(u32, Time)>,
     /// When each peer outside of the view was last told the standing.
@@ -162,6 +166,8 @@ impl Shared {
             member_at: None,
             has_asked: false,
             probation: Probation::default(),
+            boasts: Probation::default(),
+            promised: None,
             probed: None,
             told: BTreeMap::new(),
             examined_at: None,
@@ -217,9 +223,20 @@ impl Shared {
         self.out.push_back(Output::Event(event));
     }
 
-    /// A peer says that it has finished.
-    pub fn has_ended(&mut self, peer: PeerId) {
-        if self.ended.len() < MAX_REMEMBERED {
+    /// A peer shows the samples of its lineage. They may be fewer than it has claimed.
+    pub fn shows(&mut self, peer: PeerId, samples: u64) {
+        if let Some((_, claimed)) = self.promised.take_if(|(by, _)| *by == peer)
+            && samples < claimed
+        {
+            self.boasts.failed(peer, self.now);
+        }
+    }
+
+    /// A peer says that it has finished, or that it has not.
+    pub fn says_ended(&mut self, peer: PeerId, ended: bool) {
+        if !ended {
+            self.ended.remove(&peer);
+        } else if self.ended.len() < MAX_REMEMBERED {
             self.ended.insert(peer);
         }
     }

@@ -29,8 +29,8 @@ struct Exclusions {
 pub(crate) struct Probation(BTreeMap<PeerId, Exclusions>);
 
 impl Probation {
-    /// Notes an exclusion.
-    pub fn excluded(&mut self, peer: PeerId, now: Time) {
+    /// Notes an exclusion, or another failure.
+    pub fn failed(&mut self, peer: PeerId, now: Time) {
         self.0.retain(|_, e| now - e.last < FORGIVEN);
         if self.0.len() >= REMEMBERED && !self.0.contains_key(&peer) {
             let oldest = self.0.iter().min_by_key(|(_, e)| e.last).map(|(peer, _)| *peer);
@@ -64,14 +64,14 @@ mod tests {
         let mut probation = Probation::default();
         assert!(probation.is_over(peer, true, second(0)));
         for (at, wait) in [(1, 0), (10, 4), (20, 8), (40, 16)] {
-            probation.excluded(peer, second(at));
+            probation.failed(peer, second(at));
             assert!(probation.is_over(peer, true, second(at + wait)));
             assert_eq!(
                 probation.is_over(peer, true, Time(second(at + wait).0 - 1)),
                 wait == 0
             );
         }
-        (0..20).for_each(|_| probation.excluded(peer, second(100)));
+        (0..20).for_each(|_| probation.failed(peer, second(100)));
         assert!(!probation.is_over(peer, true, second(600)));
         assert!(probation.is_over(peer, true, second(612)));
         assert!(
@@ -79,10 +79,10 @@ mod tests {
             "where it is waited for"
         );
         assert!(probation.is_over(peer, false, second(164)));
-        probation.excluded(peer, second(3000));
+        probation.failed(peer, second(3000));
         assert!(probation.is_over(peer, true, second(3000)), "that was long ago");
-        (0..=255).for_each(|name| probation.excluded(PeerId([name; 32]), second(3001)));
-        probation.excluded(PeerId([1; 32]), second(3002));
+        (0..=255).for_each(|name| probation.failed(PeerId([name; 32]), second(3001)));
+        probation.failed(PeerId([1; 32]), second(3002));
         assert!(probation.0.len() <= REMEMBERED);
     }
 }

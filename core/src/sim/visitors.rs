@@ -173,7 +173,12 @@ impl World {
         if !self.plan.has_page || self.hopeless || self.nodes[0].commits == 0 {
             return;
         }
-        let path_us = self.plan.round_us + 10.0 * self.plan.latency_us;
+        // A member has a sample at least, and a sponsor sends all values of a round to each that follows it.
+        let sample_us = self.nodes.iter().map(|node| 1e6 * node.slow / node.speed);
+        let round_us = sample_us.fold(self.plan.round_us, f64::max);
+        let sent = (4 * self.plan.manifest.layout.len * self.nodes.len()) as f64;
+        let sent_us = 1e6 * sent / self.plan.rate_bytes_per_s;
+        let path_us = round_us + sent_us + 10.0 * self.plan.latency_us;
         for i in 0..self.nodes.len() {
             let node = &self.nodes[i];
             let is_in = |node: &Node| {

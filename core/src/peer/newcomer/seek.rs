@@ -173,6 +173,28 @@ impl Newcomer {
         true
     }
 
+    /// While it stands aside, a member of another lineage shows itself. Whether this peer's own stands, whose members go on.
+    pub(super) fn stays_aside(&mut self, from: PeerId, shown: &Shown<'_>, shared: &mut Shared) -> bool {
+        let here: Vec<PeerId> = shared.head().members.iter().map(|m| m.peer).collect();
+        let goes_on = here.iter().any(|peer| shared.links.is_up(*peer));
+        let rests = self.rested.is_some() && self.sponsor.is_none() && shared.now < self.waits_until;
+        if !rests || !goes_on || here.contains(&from) {
+            return false;
+        }
+        let side = Side {
+            members: &here,
+            until: shared.head().round,
+            lead: 0,
+        };
+        let stands = meet(&side, from, shown, shared);
+        match stands {
+            Stands::Forged => drop(shared.outlaw(from, None)),
+            // Both go on, and may know each other only through this peer.
+            Stands::Ours | Stands::Theirs(_) => self.acquaint(from, shared),
+        }
+        !matches!(stands, Stands::Theirs(_))
+    }
+
     /// Why it is not admitted, if nobody else has been in sight for long.
     pub(super) fn is_barred(&self, shared: &Shared) -> Option<Barred> {
         let (since, why) = self.barred?;
@@ -231,8 +253,11 @@ impl Newcomer {
     /// yield. If they cannot reach each other at all, this peer sees what members have signed.
     fn acquaint(&mut self, from: PeerId, shared: &mut Shared) {
         shared.send_status(from, Stage::Follower);
+        let is_there = |peer: &PeerId| *peer != from && shared.links.is_up(*peer);
+        let of_own = || shared.head().full_members().find(is_there);
         let Some(sponsor) = self
             .sponsor
+            .or_else(of_own)
             .filter(|sponsor| self.acquainted != Some((from, *sponsor)))
         else {
             return;
