@@ -119,6 +119,8 @@ fn worlds_that_failed_once_hold() {
     // A peer at rest knew two lineages that did not know each other, and told neither. A peer that had finished in one
     // of them and come over was not waited for at the end.
     let between = [103_000_008_478];
+    // The last member left, and two went on from its rounds without remembering a common place.
+    let all_left = [104_000_000_429];
     for seed in once
         .into_iter()
         .chain(aside)
@@ -131,6 +133,7 @@ fn worlds_that_failed_once_hold() {
         .chain(revoked)
         .chain(stuck)
         .chain(between)
+        .chain(all_left)
         .chain(later)
         .chain(last)
         .chain(slow)

@@ -153,6 +153,10 @@ impl Head {
             .update(b"continued")
             .update(&founder.member.peer.0)
             .update(&founder.at.to_le_bytes());
+        if self.members.is_empty() {
+            // All left together, and nobody was lost. Another may have gone on from where they were.
+            fork::lose(&mut self.forks, self.before.take().into_iter(), &[]);
+        }
         self.part(vec![founder.member], |_| false);
         // The members that would have computed these shares are gone.
         let given = std::mem::take(&mut self.ahead);
