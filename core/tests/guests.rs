@@ -6,7 +6,8 @@ use annulus_core::codec::Codec;
 use annulus_core::invitation::{Invitation, Role};
 use annulus_core::ledger::Record;
 use annulus_core::signature::Key;
-use annulus_core::{Event, Exit, Layout, Manifest, PeerId, Topology};
+use annulus_core::wire::Message;
+use annulus_core::{Contact, Event, Exit, Layout, Manifest, PeerId, Topology};
 use std::num::{NonZeroU16, NonZeroU32};
 use story::*;
 
@@ -22,6 +23,15 @@ fn with_guests(full: u8, guests: u8, target: u64) -> (Story, Vec<PeerId>, Vec<Pe
     (story, members, guests)
 }
 
+/// What a page hands out.
+fn page(story: &Story) -> Invitation {
+    let of_run = Invitation::of_run(Key::stand_in(story.manifest.key));
+    let key = Key::stand_in(PeerId([99; 32]));
+    of_run
+        .narrow(story.manifest.root(), key, Role::Contribute, None, None)
+        .unwrap()
+}
+
 /// Gathers full members, and guests of a page, with links between any two.
 fn gather(story: &mut Story, full: u8, guests: u8) -> (Vec<PeerId>, Vec<PeerId>) {
     let name = |n: u8| PeerId([n; 32]);
@@ -29,11 +39,7 @@ fn gather(story: &mut Story, full: u8, guests: u8) -> (Vec<PeerId>, Vec<PeerId>)
         (1..=full).map(name).collect(),
         (50..50 + guests).map(name).collect(),
     );
-    let of_run = Invitation::of_run(Key::stand_in(story.manifest.key));
-    let root = story.manifest.root();
-    let page = of_run
-        .narrow(root, Key::stand_in(name(99)), Role::Contribute, None, None)
-        .unwrap();
+    let (page, root) = (page(story), story.manifest.root());
     for who in &members {
         story.pace.insert(*who, 900.0);
     }
@@ -89,6 +95,40 @@ fn a_run_with_guests_ends_by_the_samples_of_full_members() {
     assert_eq!(of(records.last().unwrap(), &liars).0, 0);
     let honest: u64 = records.iter().map(|record| of(record, &members).0).sum();
     assert!(2 * honest >= 30_000);
+}
+
+/// A guest asks for the result again and again. Members that are done leave all the same.
+#[test]
+fn a_guest_keeps_no_member_from_leaving_at_the_end() {
+    let (mut story, members, _) = with_guests(2, 0, 6_000);
+    let visitor = PeerId([77; 32]);
+    let admission = page(&story).admit(visitor, story.manifest.root().run);
+    for who in &members {
+        story.open(visitor, *who);
+    }
+    let follow = || Message::Follow {
+        have: None,
+        admission: Box::new(admission.clone()),
+        contact: Contact::default(),
+    };
+    let mut ended = None;
+    for second in 0..400 {
+        story.run(SECOND);
+        let is_done = |who: &PeerId| story.exits.contains_key(who);
+        if members.iter().all(is_done) {
+            break;
+        }
+        let finished = |who: &PeerId| story.peers[who].head().finished(&story.manifest);
+        if members.iter().all(finished) {
+            let since = *ended.get_or_insert(second);
+            assert!(second - since < 90, "a guest holds {:?}", story.exits);
+            for who in &members {
+                story.say(visitor, *who, follow());
+                story.say(visitor, *who, Message::Fetch { block: 0 });
+            }
+        }
+    }
+    assert!(ended.is_some(), "the run has an end");
 }
 
 #[test]

@@ -12,6 +12,11 @@ use crate::peer::shared::{Shared, Stage};
 use crate::peer::sponsor::{Sponsor, hand_out, hand_out_digests};
 use crate::wire::{Doing, Message, ViewKey};
 use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// A member that is done stays for others than full members at most so long, whatever they ask for. A guess: time to fetch
+/// the result by a line of some megabits per second, and not so long that a stranger could hold anybody.
+const FOR_GUESTS: Duration = Duration::from_secs(60);
 
 /// A peer that is done, until nobody can need it any more.
 pub(crate) struct Lingering {
@@ -19,6 +24,8 @@ pub(crate) struct Lingering {
     /// Whether it stands aside, and follows a member as soon as all have the last round.
     stands_aside: bool,
     until: Time,
+    /// Since when it is done.
+    since: Time,
     /// Peers that may still lack a piece of the last round.
     waits_for: BTreeSet<PeerId>,
     pub sponsor: Sponsor,
@@ -52,6 +59,7 @@ impl Lingering {
             exit,
             stands_aside: false,
             until: longer(shared),
+            since: shared.now,
             waits_for,
             sponsor,
         }
@@ -63,6 +71,7 @@ impl Lingering {
             exit: Exit::Left,
             stands_aside: true,
             until: longer(shared),
+            since: shared.now,
             // Also those that reach it only through others.
             waits_for: shared.head().members.iter().map(|m| m.peer).collect(),
             sponsor: Sponsor::default(),
@@ -132,10 +141,9 @@ impl Lingering {
                 contact,
             } => {
                 if shared.head().finished(&shared.manifest) {
-                    self.until = longer(shared);
-                    self.waits_for.insert(from);
                     self.sponsor
                         .on_follow(from, (have, *admission, contact), None, shared);
+                    self.stay_for(from, shared);
                 } else {
                     shared.control(from, late::not_a_member());
                 }
@@ -152,11 +160,11 @@ impl Lingering {
                 }
             }
             Message::Fetch { block } => {
-                self.until = longer(shared);
+                self.stay_for(from, shared);
                 hand_out(from, block, shared);
             }
             Message::Doubt => {
-                self.until = longer(shared);
+                self.stay_for(from, shared);
                 hand_out_digests(from, shared);
             }
             _ => {}
@@ -186,8 +194,7 @@ impl Lingering {
             Stands::Ours if !finished => {
                 // The other may have been told where this lineage ends before it could compare. If it comes over,
                 // it asks for the result.
-                self.until = longer(shared);
-                self.waits_for.insert(from);
+                self.stay_for(from, shared);
                 shared.send_status(from, Stage::Finished);
             }
             Stands::Ours => {}
@@ -195,9 +202,18 @@ impl Lingering {
         Next::Stay
     }
 
+    /// A peer still needs something. Full members are known by the head, or by the ticket that they came with.
+    fn stay_for(&mut self, from: PeerId, shared: &Shared) {
+        let is_full = shared.head().is_full(from) || self.sponsor.has_full(from);
+        if is_full || shared.now - self.since < FOR_GUESTS {
+            self.until = longer(shared);
+            self.waits_for.insert(from);
+        }
+    }
+
     /// A peer lacks pieces of the last round, or has not heard that it is committed.
     fn on_repair(&mut self, from: PeerId, view: ViewKey, missing: &[(u16, u32)], shared: &mut Shared) {
-        self.until = longer(shared);
+        self.stay_for(from, shared);
         let follows = self.sponsor.has(from);
         if late::repair(from, follows, view, missing, shared) {
             return;
@@ -233,7 +249,7 @@ fn answer_late(from: PeerId, view: ViewKey, flush: Option<Vec<PeerId>>, shared: 
     late::answer(from, view, flush, None, Stage::Finished, shared);
 }
 
-/// A peer still needs something: until when to stay.
+/// Until when to stay for a peer that still needs something.
 fn longer(shared: &Shared) -> Time {
     shared.now + 2 * shared.detector.answer()
 }
