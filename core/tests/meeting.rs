@@ -94,6 +94,22 @@ fn an_invented_standing_is_not_believed() {
     nothing_follows(&mut story, since);
 }
 
+/// One of two members claims far more samples than it has, again and again. The other follows it, sees fewer, and soon
+/// believes it no more.
+#[test]
+fn a_member_that_claims_more_than_it_shows_is_soon_not_believed() {
+    let mut story = Story::new(2);
+    story.gather(2, 100 * MILLI);
+    story.run(10 * SECOND);
+    let since = story.events.len();
+    for _ in 0..600 {
+        story.say(BEN, ANN, status(AHEAD, None));
+        story.run(2 * SECOND);
+    }
+    let times = outcasts(&story, since).iter().filter(|who| **who == ANN).count();
+    assert!((1..=9).contains(&times), "{times} times");
+}
+
 #[test]
 fn who_shows_signatures_that_are_none_is_cut_off() {
     let mut story = Story::new(1);
