@@ -23,6 +23,7 @@ annulus.join("annulus2...")
 | `Run` | a peer: its ticket, its progress, its end, the trained model |
 | `fit`, `load` | trains a model of a table; opens one that was saved. Both give a `Predictor` |
 | `hf.AnnulusTrainer` | a Hugging Face `Trainer` that takes part in a run |
+| `lightning.AnnulusStrategy` | a strategy by which a Lightning `Trainer` takes part in a run |
 
 `join` needs the standard library only, `fit` and `load` pandas for data frames, `check` NumPy and safetensors, `export`,
 `member` and `train` torch too.

@@ -52,6 +52,7 @@ def member(
     to: str | Path = "annulus-model",
     out: str | Path = "annulus-member",
     checked: bool = True,
+    exported: torch.nn.Module | None = None,
     options: Sequence[str] = (),
     **settings: object,
 ) -> Member:
@@ -74,6 +75,7 @@ def member(
         ticket: the ticket of the run to join.
         loss, target, collate, to, checked: of a run that is founded here, as in `train`. `collate` also is the `collate_fn`
             of `Member.loader`, unless that is given its own.
+        exported: of a run that is founded here, a module to export in place of `model`, with parameters of the same names.
         listen: the port, or `HOST:PORT`.
         out: this member's folder. With the same folder a restarted process goes on as the same member.
         options: further options of `annulus train` or `annulus join`.
@@ -95,11 +97,12 @@ def member(
         command = [*peer("resume", out=None), str(folder)]
         settings = {name: value for name, value in settings.items() if name in OWN_SETTINGS}
     else:
-        exported = export(model, to=to, loss=loss, dataset=dataset, target=target, collate=collate)
+        source = model if exported is None else exported
+        data = export(source, to=to, loss=loss, dataset=dataset, target=target, collate=collate)
         if checked:
-            check(exported, devices=["cpu"])
+            check(data, devices=["cpu"])
         command = peer("train", out=folder)
-        command += ["--task", "graph", "--data", str(exported)]
+        command += ["--task", "graph", "--data", str(data)]
     command += [setting(name, value) for name, value in settings.items()]
     run = Member(command, model, dataset, collate)
     if ticket is None:

@@ -1,0 +1,223 @@
+"""Lightning's `Trainer` as a member of a run."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+import warnings
+from pathlib import Path
+from typing import Any
+
+try:
+    import lightning as L
+    import safetensors  # noqa: F401
+    import torch
+except ImportError as error:
+    raise unittest.SkipTest(f"the Lightning strategy needs {error.name}") from error
+
+import by_lightning
+from by_lightning import BATCH, ROUNDS, Classifier, Plain
+from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.loggers import CSVLogger
+from taking_part import SAMPLES
+from torch.utils.data import DataLoader, IterableDataset, WeightedRandomSampler
+
+import annulus
+from annulus import program
+
+
+class Stream(IterableDataset[Any]):
+    def __iter__(self) -> Any:
+        return iter(())
+
+
+class Manual(Classifier):
+    automatic_optimization = False
+
+
+class Clipping(Classifier):
+    def configure_gradient_clipping(self, *_: Any, **__: Any) -> None: ...
+
+
+class Scheduled(Classifier):
+    def configure_optimizers(self) -> Any:
+        optimizer = super().configure_optimizers()
+        return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 10)]
+
+
+class Shifted(Classifier):
+    def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+        return [batch[0] + 1, batch[1]]
+
+
+class Adagrad(Classifier):
+    def configure_optimizers(self) -> Any:
+        return torch.optim.Adagrad(self.parameters())
+
+
+class Strategies(unittest.TestCase):
+    def setUp(self) -> None:
+        try:
+            told = program.call(["join", "--help"])
+        except annulus.ProgramError as error:
+            self.skipTest(f"members need the program: {error}")
+        if "--external" not in told:
+            self.skipTest("members need a program of this version")
+        scratch = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+        self.addCleanup(scratch.cleanup)
+        self.folder = Path(scratch.name)
+        caught = warnings.catch_warnings()
+        caught.__enter__()
+        self.addCleanup(caught.__exit__, None, None, None)
+        # Lightning's advice on readers and logs.
+        warnings.simplefilter("ignore")
+        logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+
+    def start(self, name: str, *ticket: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, by_lightning.__file__, str(self.folder / name), *ticket],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(Path(annulus.__file__).parents[1])},
+        )
+        assert process.stdout is not None
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        return process
+
+    def read(self, process: subprocess.Popen[str], first: str) -> list[str]:
+        """The words of the line that begins with this word."""
+        assert process.stdout is not None
+        words = next((line.split() for line in process.stdout if line.startswith(first)), None)
+        assert words is not None, f"it ended without {first}"
+        return words[1:]
+
+    def audit(self, name: str) -> None:
+        report = json.loads(program.call(["inspect", self.folder / name / "run", "--json"]).splitlines()[-1])
+        self.assertTrue(report["audit"]["sound"], report)
+
+    def fit(self, module: L.LightningModule, annulus: dict[str, Any] | None = None, **options: Any) -> L.Trainer:
+        """A run of one member."""
+        loaders = options.pop("loaders", None) or by_lightning.loaders()
+        trainer = by_lightning.trainer(self.folder, annulus or {}, **{"enable_checkpointing": False, **options})
+        trainer.fit(module, **loaders)
+        return trainer
+
+    def assert_refused(self, why: str, *arguments: Any, **options: Any) -> None:
+        with self.assertRaisesRegex(annulus.AnnulusError, why):
+            self.fit(*arguments, **{"max_steps": 2, **options})
+        self.assertFalse((self.folder / "run").exists(), "it began a run")
+
+    def test_two_of_them_train_one_model(self) -> None:
+        first = self.start("first")
+        second = self.start("second", *self.read(first, "ticket"))
+        ends = [self.read(process, "end") for process in (first, second)]
+        (digest, step, score, total, own), (other_digest, other_step, other_score, other_total, other) = ends
+        self.assertEqual((digest, total), (other_digest, other_total))
+        self.assertEqual((int(step), int(other_step)), (ROUNDS, ROUNDS))
+        self.assertEqual(score, other_score)
+        self.assertGreater(float(score), 0.8)
+        # Members get samples by their pace, and one that is slowed down for a while gets none.
+        self.assertGreater(min(int(own), int(other)), 5)
+        for name in ("first", "second"):
+            self.audit(name)
+
+    def test_one_alone_takes_its_settings_logs_and_saves(self) -> None:
+        module = Classifier(betas=(0.8, 0.95), weight_decay=0.1)
+        before = module.net[0].weight.detach().clone()
+        saved = ModelCheckpoint(monitor="accuracy", mode="max", save_last=True)
+        logger = CSVLogger(self.folder, name="log", version=0)
+        limits = {"max_epochs": 2, "gradient_clip_val": 0.5, "log_every_n_steps": 4}
+        trainer = self.fit(module, callbacks=[saved], logger=logger, enable_checkpointing=True, **limits)
+        rounds = 2 * SAMPLES // BATCH
+        run = trainer.strategy.run
+        done = run.latest("done") or {}
+        self.assertEqual((done["finished"], done["round"], run.contributions), (True, rounds, rounds))
+        self.assertEqual((trainer.global_step, trainer.current_epoch, trainer.max_epochs), (rounds, 2, 2))
+        last = run.latest("round") or {}
+        self.assertEqual(last["counted"], 2 * SAMPLES)
+        self.assertFalse(torch.equal(module.net[0].weight, before))
+        manifest = json.loads((self.folder / "run/manifest.json").read_text())
+        self.assertEqual((manifest["batch"], manifest["clip"], manifest["schedule"]), (BATCH, 0.5, "constant"))
+        adam = {"lr": manifest["lr"], **manifest["optimizer"]["adamw"]}
+        wanted = {"lr": 2e-2, "beta1": 0.8, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1}
+        self.assertEqual({name: float(f"{adam[name]:.6g}") for name in wanted}, wanted, adam)
+        state = torch.load(saved.last_model_path, weights_only=True)
+        self.assertEqual(state["global_step"], rounds)
+        self.assertTrue(torch.equal(state["state_dict"]["net.0.weight"], module.net[0].weight))
+        rows = (self.folder / "log/version_0/metrics.csv").read_text()
+        for name in ("loss_step", "loss_epoch", "mean_loss", "accuracy"):
+            self.assertIn(name, rows)
+        self.audit(".")
+
+    def test_a_loss_by_name_is_for_a_step_that_cannot_be_exported(self) -> None:
+        with self.assertRaisesRegex(annulus.ExportError, "training_step cannot be exported.* pass loss="):
+            self.fit(Plain(), max_steps=4)
+        trainer = self.fit(Plain(), {"loss": "cross_entropy", "rounds": 5}, max_steps=4)
+        self.assertEqual(trainer.global_step, 5)
+
+    def test_a_callback_stops_it_and_another_fit_goes_on(self) -> None:
+        class Stop(L.Callback):
+            def on_train_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
+                trainer.should_stop = trainer.global_step >= 5
+
+        trainer = self.fit(Classifier(), max_steps=12, callbacks=[Stop()])
+        self.assertEqual((trainer.global_step, trainer.max_steps), (5, 12))
+        self.assertTrue(trainer.strategy.run.is_over)
+        again = self.fit(Classifier(), max_steps=12)
+        self.assertEqual(again.global_step, 12)
+        self.assertLess(again.strategy.run.contributions, 12)
+        self.audit(".")
+
+    def test_what_a_run_does_not_have_is_refused_before_it_begins(self) -> None:
+        for why, options in (
+            ("one device", {"devices": 2}),
+            ("precision 16-true", {"precision": "16-true"}),
+            ("in place of accumulate_grad_batches", {"accumulate_grad_batches": 2}),
+            ("clips by the norm", {"gradient_clip_val": 1.0, "gradient_clip_algorithm": "value"}),
+            ("leave overfit_batches out", {"overfit_batches": 2}),
+            ("needs an end", {"max_steps": -1, "max_epochs": -1}),
+        ):
+            self.assert_refused(why, Classifier(), **options)
+        for why, module in (
+            ("automatic_optimization=False", Manual()),
+            ("would change: configure_gradient_clipping", Clipping()),
+            ("schedule of its own", Scheduled()),
+            ("no optimizer Adagrad", Adagrad()),
+            ("adamw has no amsgrad", Classifier(amsgrad=True)),
+        ):
+            self.assert_refused(why, module)
+        self.assert_refused("without on_after_batch_transfer", Shifted(), {"loss": "cross_entropy"})
+        # All at once.
+        self.assert_refused("one device.*in place of.*amsgrad", Classifier(amsgrad=True), devices=2, accumulate_grad_batches=2)
+
+    def test_loaders_that_choose_samples_themselves_are_refused(self) -> None:
+        drawn = WeightedRandomSampler([1.0] * SAMPLES, SAMPLES)
+        two = [by_lightning.loaders()["train_dataloaders"] for _ in range(2)]
+        for why, loaders in (
+            ("samples by number", {"train_dataloaders": DataLoader(Stream())}),
+            ("no sampler of yours", by_lightning.loaders(shuffle=False, sampler=drawn)),
+            ("one training loader", {"train_dataloaders": two}),
+            ("needs a DataLoader", {"train_dataloaders": [1, 2, 3]}),
+        ):
+            self.assert_refused(why, Classifier(), loaders=loaders)
+
+    def test_a_checkpoint_is_no_place_to_go_on_from(self) -> None:
+        trainer = L.Trainer(
+            max_steps=1, accelerator="cpu", logger=False, enable_progress_bar=False, default_root_dir=self.folder
+        )
+        trainer.fit(Classifier(), **by_lightning.loaders())
+        trainer.save_checkpoint(self.folder / "own.ckpt")
+        again = by_lightning.trainer(self.folder, {}, max_steps=2)
+        with self.assertRaisesRegex(annulus.AnnulusError, "leave ckpt_path out"):
+            again.fit(Classifier(), **by_lightning.loaders(), ckpt_path=self.folder / "own.ckpt")
+
+
+if __name__ == "__main__":
+    unittest.main()
