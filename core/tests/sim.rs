@@ -104,7 +104,8 @@ fn worlds_that_failed_once_hold() {
     // key revoked more than there is room for.
     let last_word = [85_300_000_885, 85_300_001_975, 85_200_002_949];
     // A check of a guest's sample took as long as a member's own share of one sample, so others found it too slow.
-    let checks = [85_100_002_755];
+    // Another such share of one was the run's last sample.
+    let checks = [85_100_002_755, 106_000_011_312];
     // A guest's deltas of six local steps were shortened by a member that had measured those of a single sample.
     let bounds = [87_000_011_802];
     // A peer that stood aside rested while the run could not train without it.

@@ -128,7 +128,7 @@ impl Head {
     }
 
     /// Samples that are open and not handed out.
-    fn left(&self, manifest: &Manifest) -> u64 {
+    pub(crate) fn left(&self, manifest: &Manifest) -> u64 {
         let holes: u64 = self.holes.iter().map(SampleRange::len).sum();
         holes + manifest.target.get().saturating_sub(self.cursor)
     }

@@ -11,8 +11,8 @@
 //! place. If the larger number alone decided, each could then take itself for the larger; samples look the same
 //! from both sides.
 //!
-//! Nobody can prove a number of samples before it is followed. Who has then shown fewer than it claimed, twice, is not
-//! believed for a while: one that lies would otherwise draw all others out of their rounds, again and again.
+//! Nobody can prove a number of samples before it is followed. So a peer that has then shown fewer than it claimed, twice,
+//! is not believed for a while: a liar would otherwise draw all others out of their rounds, again and again.
 
 use crate::access::signature::Signed;
 use crate::base::id::{Digest, PeerId, Round};

@@ -245,10 +245,8 @@ impl Newcomer {
                 if self.stays_aside(from, &shown, shared) {
                     return Next::Stay;
                 }
-                if finished {
-                    // Its result needs no place.
-                    self.waits_until = shared.now;
-                }
+                // A result needs no place.
+                self.waits_until = if finished { shared.now } else { self.waits_until };
                 self.on_candidate(from, Some(shown), shared);
             }
             Message::Following {
@@ -262,7 +260,6 @@ impl Newcomer {
                     // A peer that shows a false signature is cut off for it.
                     let signed = |claim: &Claim| claim.is_signed(shared.scheme());
                     shared.lineage.followed = claim.map(|claim| *claim).filter(signed);
-                    shared.shows(from, head.samples);
                 }
                 return self.on_following(from, *head, digest, resumes, member, shared);
             }
@@ -400,6 +397,7 @@ impl Newcomer {
         if !current || self.sponsor != Some(from) {
             return Next::Stay;
         }
+        shared.shows(from, head.samples);
         if head.check_itself(&shared.manifest).is_err() {
             return self.on_refused(from, None, shared);
         }

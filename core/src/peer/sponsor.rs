@@ -90,12 +90,6 @@ impl Sponsor {
         self.followers.contains_key(&peer)
     }
 
-    /// Whether a follower came with a ticket for full members.
-    pub fn has_full(&self, peer: PeerId) -> bool {
-        let follower = self.followers.get(&peer);
-        follower.is_some_and(|f| f.admission.role() == Role::Member)
-    }
-
     /// Bytes that it holds on behalf of followers.
     pub fn bytes(&self) -> usize {
         let followers = self.followers.values();

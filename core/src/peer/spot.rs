@@ -120,7 +120,7 @@ pub(crate) struct Spot {
     /// How long its own gradients are, and when it measures them again.
     pub(super) scale: Scale,
     pub(super) measures_at: Round,
-    /// Samples of its own share in this round.
+    /// Samples of its own share in this round, or in the next if that has fewer, since a check may last into it.
     pub(super) own: u64,
     /// Whether its device computes a sample within [`QUICK`].
     pub(super) is_quick: bool,
@@ -171,11 +171,11 @@ pub(super) fn is_quick(speed: Option<u64>) -> bool {
 }
 
 /// Samples that a device may compute for a check after a share of this many. A slow device computes none after a share of
-/// one: its round would take twice as long.
+/// one or two: its next share may be one, and that round would take twice as long.
 pub(crate) fn part(own: u64, is_quick: bool) -> u64 {
     match own {
         0 => 0,
-        1 => is_quick.into(),
+        1 | 2 => is_quick.into(),
         _ => (own / PART).max(1),
     }
 }

@@ -28,6 +28,14 @@ fn can_check(shared: &Shared) -> bool {
     is_plain && !shared.settings.planted(Bug::NoSpotChecks)
 }
 
+/// Samples of a member's share in this round, or in the next if that has fewer, as at the end of a run.
+fn least_share(allotment: &Allotment, place: usize, shared: &Shared) -> u64 {
+    let head = shared.head();
+    let all: u64 = (0..head.members.len()).map(|place| allotment.len(place)).sum();
+    let next = head.left(&shared.manifest).saturating_sub(all);
+    allotment.len(place) * next.min(all) / all.max(1)
+}
+
 /// A round begins that trains: counts the guests' shares.
 pub(crate) fn begin_round(allotment: &Allotment, shared: &mut Shared) {
     let head = &shared.lineage.head;
@@ -38,7 +46,7 @@ pub(crate) fn begin_round(allotment: &Allotment, shared: &mut Shared) {
     let Some(me) = head.position(shared.settings.me) else {
         return;
     };
-    shared.spot.own = allotment.len(me);
+    shared.spot.own = least_share(allotment, me, shared);
     shared.spot.is_quick = is_quick(shared.speed.told());
     if shared.spot.own == 0 || !head.members[me].is_full() || !can_check(shared) {
         return;

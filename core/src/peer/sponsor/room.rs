@@ -36,6 +36,12 @@ impl Follower {
 }
 
 impl Sponsor {
+    /// Whether a follower came with a ticket for full members.
+    pub fn has_full(&self, peer: PeerId) -> bool {
+        let follower = self.followers.get(&peer);
+        follower.is_some_and(|f| f.admission.role() == Role::Member)
+    }
+
     /// Makes room for one more follower, perhaps at the cost of another. False if there is none.
     pub(super) fn make_room(&mut self, admission: &Admission, shared: &mut Shared) -> bool {
         let (is_watcher, now) = (admission.role() == Role::Watch, shared.now);
