@@ -175,12 +175,14 @@ impl MeetingFile {
         Ok(Some(ticket))
     }
 
-    /// If the run is finished: the path of its result, on the machine of the peer that finished it.
+    /// If the run is finished: what to tell the user, with the path of its result on the machine of the peer that finished
+    /// it.
     pub fn finished(&self, run: RunId) -> Option<String> {
         let bytes = read_limited(&self.beside(".finished"), LIMIT).ok()?;
         let text = String::from_utf8_lossy(&bytes);
         let (of, result) = text.trim().split_once(' ')?;
-        (of == run.to_hex()).then(|| result.to_owned())
+        let told = || format!("the run is finished: its result is in {result} where it ended");
+        (of == run.to_hex()).then(told)
     }
 
     fn beside(&self, ending: &str) -> PathBuf {
@@ -278,7 +280,10 @@ mod tests {
         let run = RunId([1; 32]);
         assert_eq!(file.finished(run), None);
         held.finish(run, Path::new("runs/my gpt")).unwrap();
-        assert_eq!(file.finished(run).as_deref(), Some("runs/my gpt"));
+        assert!(
+            file.finished(run)
+                .is_some_and(|told| told.contains("runs/my gpt"))
+        );
         assert_eq!(file.finished(RunId([2; 32])), None);
         drop(held);
         assert!(file.try_hold().unwrap().is_some());

@@ -143,6 +143,7 @@ impl<'a> Participant<'a> {
             permission,
             aside: None,
             asked_to_leave: false,
+            is_too_late: false,
             in_a_hurry: false,
             disk: Disk::new(&local.out, keep.newest),
             look: interval(LOOK_AT_FOLDER),
@@ -218,9 +219,13 @@ impl<'a> Participant<'a> {
         let meeting = self.host.meeting.take();
         let out = self.host.local.out.clone();
         let aside = self.host.aside.is_some() && !self.host.asked_to_leave;
+        let is_too_late = self.host.is_too_late;
         self.host
             .close(self.driver.peer(), exit == Exit::Finished)
             .await?;
+        if is_too_late {
+            return Ok(Some(Ending::Finished));
+        }
         if exit != Exit::Finished {
             return Ok((!aside).then_some(Ending::Left));
         }
@@ -251,6 +256,8 @@ struct NativeHost<'a> {
     /// Since when it is leaving because it may not.
     aside: Option<Instant>,
     asked_to_leave: bool,
+    /// The run was finished before this peer got anything of it.
+    is_too_late: bool,
     /// It was asked to leave twice.
     in_a_hurry: bool,
     /// The checkpoints that it may have to go back to.
@@ -352,24 +359,7 @@ impl Host for NativeHost<'_> {
                  this one there"
             )),
             Happening::Found(Err(error)) => self.fail(error.into(), driver),
-            Happening::Look => {
-                if let Some(told) = self.working.told(Instant::now()) {
-                    (self.sink)(told);
-                }
-                let (contact, outside) = (driver.link().contact(), driver.link().outside());
-                self.follow_addresses(contact, outside);
-                let bytes_per_s = driver.link().carried();
-                self.feed(Input::Line { bytes_per_s }, driver);
-                self.pass_on_revocations(driver);
-                self.keep_fresh(driver.peer());
-                let at = driver.link().local_addr();
-                self.tell_nearby(driver.peer(), at);
-                if let (Some(tally), Some(folder)) = (self.given.due(), self.local.tally.clone()) {
-                    // If this fails, this number is lost.
-                    tokio::task::spawn_blocking(move || tally.keep(&folder));
-                }
-                return self.stand_aside(driver);
-            }
+            Happening::Look => return self.on_look(driver),
             Happening::Request => return self.leave_on_request(driver),
         }
         ControlFlow::Continue(())

@@ -9,14 +9,18 @@ use crate::net::hello::addresses;
 use crate::net::identity::Identity;
 use crate::net::link::{DialError, Refusal};
 use crate::net::mapping::Outside;
+use crate::net::quic::QuicLink;
 use crate::net::reach;
 use crate::net::ticket::Ticket;
+use crate::participant::driver::Driver;
 use crate::participant::home::dialable;
+use crate::participant::host::Host;
 use crate::participant::meeting::{Place, Unresolved};
 use crate::participant::right::Right;
-use annulus_core::{Contact, Peer, PeerId};
+use annulus_core::{Contact, Exit, Input, Peer, PeerId};
 use std::iter;
 use std::net::SocketAddr;
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -122,6 +126,44 @@ impl Participant<'_> {
 }
 
 impl NativeHost<'_> {
+    /// Does what is due from time to time, and perhaps ends.
+    pub(super) fn on_look(&mut self, driver: &mut Driver<QuicLink>) -> ControlFlow<Exit> {
+        if self.comes_too_late(driver.peer()) {
+            return ControlFlow::Break(Exit::Left);
+        }
+        if let Some(told) = self.working.told(Instant::now()) {
+            (self.sink)(told);
+        }
+        let (contact, outside) = (driver.link().contact(), driver.link().outside());
+        self.follow_addresses(contact, outside);
+        let bytes_per_s = driver.link().carried();
+        self.feed(Input::Line { bytes_per_s }, driver);
+        self.pass_on_revocations(driver);
+        self.keep_fresh(driver.peer());
+        let at = driver.link().local_addr();
+        self.tell_nearby(driver.peer(), at);
+        if let (Some(tally), Some(folder)) = (self.given.due(), self.local.tally.clone()) {
+            // If this fails, this number is lost.
+            tokio::task::spawn_blocking(move || tally.keep(&folder));
+        }
+        self.stand_aside(driver)
+    }
+
+    /// Whether the others have finished the run before this peer got anything of it. Nobody is left to ask.
+    pub(super) fn comes_too_late(&mut self, peer: &Peer) -> bool {
+        let has_nothing = !peer.is_member() && peer.head().round == 0;
+        let told = match &self.meeting {
+            Some(Meeting {
+                place: Place::File(file),
+                ours,
+            }) if has_nothing => file.finished(ours.root.run),
+            _ => None,
+        };
+        self.is_too_late = told.is_some();
+        told.into_iter().for_each(|told| self.warn(told));
+        self.is_too_late
+    }
+
     /// Updates this peer's entry at the meeting place from time to time, if it is a member.
     pub(super) fn keep_fresh(&mut self, peer: &Peer) {
         let due = self.told_at.is_none_or(|at| at.elapsed() >= KEEP_FRESH);

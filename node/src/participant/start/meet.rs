@@ -99,10 +99,8 @@ impl<'a> Starting<'a> {
         }
         let mut waits = false;
         loop {
-            if let Some(result) = file.finished(ticket.root.run) {
-                self.warn(format!(
-                    "the run is finished: its result is in {result} where it ended"
-                ));
+            if let Some(told) = file.finished(ticket.root.run) {
+                self.warn(told);
                 return Ok(None);
             }
             let ticket = file.ticket()?.unwrap_or_else(|| ticket.clone());
