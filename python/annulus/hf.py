@@ -13,7 +13,7 @@ import torch
 from transformers import Trainer, TrainerCallback
 
 from .errors import AnnulusError
-from .membership import Member, member
+from .membership import LookAhead, Member, member
 
 #: The run's optimizers by the beginnings of the names that `TrainingArguments.optim` takes.
 OPTIMIZERS = {"adamw": "adamw", "sgd": "sgd"}
@@ -159,42 +159,25 @@ class AnnulusTrainer(Trainer):
         }
 
 
-class _Rounds:
+class _Rounds(LookAhead):
     """The first batch of each round; `training_step` takes the others. It goes on over all epochs until the run ends."""
 
     def __init__(self, trainer: AnnulusTrainer, dataset: Any, batches: Iterator[Any], rounds: int) -> None:
+        super().__init__(batches)
         self._trainer = trainer
-        self._batches = batches
         self._length = rounds
-        self._next: Any = None
         self.dataset = dataset
 
     def __len__(self) -> int:
         """Rounds in an epoch."""
         return self._length
 
-    def __iter__(self) -> Iterator[Any]:
-        return self
-
-    def __next__(self) -> Any:
-        batch = self.take()
-        if batch is None:
-            raise StopIteration
-        return batch
-
-    def take(self) -> Any:
-        """The next batch; None if the run has ended."""
-        self.look_ahead()
-        batch, self._next = self._next, None
-        return batch
-
     def look_ahead(self) -> bool:
-        """Whether there is another batch. If there is none, the model has the trained parameters, and the trainer stops."""
-        if self._next is None:
-            self._next = next(self._batches, None)
-        if self._next is None:
+        """Whether there is another batch. If there is none, the trainer stops."""
+        if not super().look_ahead():
             self._trainer.control.should_training_stop = True
-        return self._next is not None
+            return False
+        return True
 
 
 class _Idle(torch.optim.Optimizer):

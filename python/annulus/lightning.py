@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, defau
 
 from . import samples
 from .errors import AnnulusError, ExportError
-from .membership import Member, member
+from .membership import LookAhead, Member, member
 from .objective import Loss
 
 #: The run's optimizers by PyTorch's classes.
@@ -234,40 +234,18 @@ class AnnulusStrategy(SingleDeviceStrategy):
             trainer.should_stop = True
 
 
-class _Rounds:
+class _Rounds(LookAhead):
     """The first batch of each round; the strategy takes the others. It goes on over all epochs until the run ends."""
 
     def __init__(self, loader: DataLoader[Any], batch: int | None) -> None:
+        super().__init__(iter(()))
         self.loader = loader
-        self.batches: Iterator[Any] = iter(())
         self._batch = batch
-        self._next: Any = None
 
     def __len__(self) -> int:
         """Rounds in an epoch."""
         dataset: Any = self.loader.dataset
         return len(self.loader) if self._batch is None else math.ceil(len(dataset) / self._batch)
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
-
-    def __next__(self) -> Any:
-        batch = self.take()
-        if batch is None:
-            raise StopIteration
-        return batch
-
-    def take(self) -> Any:
-        """The next batch; None if the run has ended."""
-        self.look_ahead()
-        batch, self._next = self._next, None
-        return batch
-
-    def look_ahead(self) -> bool:
-        """Whether there is another batch. If there is none, the module has the trained parameters."""
-        if self._next is None:
-            self._next = next(self.batches, None)
-        return self._next is not None
 
 
 class _Step(torch.nn.Module):

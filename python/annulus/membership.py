@@ -290,6 +290,35 @@ class Member(Run):
         self._listen()
 
 
+class LookAhead:
+    """The batches of a loader, of which the next one can be looked for before it is taken."""
+
+    def __init__(self, batches: Iterator[Any]) -> None:
+        self.batches = batches
+        self._next: Any = None
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        batch = self.take()
+        if batch is None:
+            raise StopIteration
+        return batch
+
+    def take(self) -> Any:
+        """The next batch; None if the run has ended."""
+        self.look_ahead()
+        batch, self._next = self._next, None
+        return batch
+
+    def look_ahead(self) -> bool:
+        """Whether there is another batch. If there is none, the model has the trained parameters."""
+        if self._next is None:
+            self._next = next(self.batches, None)
+        return self._next is not None
+
+
 def _copy(pairs: Iterable[tuple[torch.Tensor, torch.Tensor]], alone: bool = False) -> None:
     """Copies into the first tensor of each pair. Alone it starts no threads, as Python cannot once it ends.
 

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import subprocess
-import sys
-import tempfile
 import unittest
 import warnings
-from pathlib import Path
 from typing import Any
 
 try:
@@ -24,11 +19,11 @@ import by_lightning
 from by_lightning import BATCH, ROUNDS, Classifier, Plain
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
+from running import WithScripts
 from taking_part import SAMPLES
 from torch.utils.data import DataLoader, IterableDataset, WeightedRandomSampler
 
 import annulus
-from annulus import program
 
 
 class Stream(IterableDataset[Any]):
@@ -60,47 +55,17 @@ class Adagrad(Classifier):
         return torch.optim.Adagrad(self.parameters())
 
 
-class Strategies(unittest.TestCase):
+class Strategies(WithScripts):
+    script = by_lightning.__file__
+
     def setUp(self) -> None:
-        try:
-            told = program.call(["join", "--help"])
-        except annulus.ProgramError as error:
-            self.skipTest(f"members need the program: {error}")
-        if "--external" not in told:
-            self.skipTest("members need a program of this version")
-        scratch = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
-        self.addCleanup(scratch.cleanup)
-        self.folder = Path(scratch.name)
+        super().setUp()
         caught = warnings.catch_warnings()
         caught.__enter__()
         self.addCleanup(caught.__exit__, None, None, None)
         # Lightning's advice on readers and logs.
         warnings.simplefilter("ignore")
         logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-
-    def start(self, name: str, *ticket: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [sys.executable, by_lightning.__file__, str(self.folder / name), *ticket],
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": str(Path(annulus.__file__).parents[1])},
-        )
-        assert process.stdout is not None
-        self.addCleanup(process.stdout.close)
-        self.addCleanup(process.wait)
-        self.addCleanup(process.kill)
-        return process
-
-    def read(self, process: subprocess.Popen[str], first: str) -> list[str]:
-        """The words of the line that begins with this word."""
-        assert process.stdout is not None
-        words = next((line.split() for line in process.stdout if line.startswith(first)), None)
-        assert words is not None, f"it ended without {first}"
-        return words[1:]
-
-    def audit(self, name: str) -> None:
-        report = json.loads(program.call(["inspect", self.folder / name / "run", "--json"]).splitlines()[-1])
-        self.assertTrue(report["audit"]["sound"], report)
 
     def fit(self, module: L.LightningModule, annulus: dict[str, Any] | None = None, **options: Any) -> L.Trainer:
         """A run of one member."""

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import collections
 import json
-import os
 import queue
 import re
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import unittest
@@ -24,6 +22,7 @@ except ImportError as error:
     raise unittest.SkipTest(f"PyTorch as a member needs {error.name}") from error
 
 import taking_part
+from running import OURS, WithProgram
 from torch import nn
 
 import annulus
@@ -32,9 +31,6 @@ from annulus.membership import wait_until_free
 
 #: Seconds that a run may take to do anything, on a busy machine.
 PATIENCE = 120.0
-
-#: The environment of a process that has this package.
-OURS = {**os.environ, "PYTHONPATH": str(Path(annulus.__file__).parents[1])}
 
 
 class TakingPart:
@@ -115,17 +111,9 @@ class Copies(unittest.TestCase):
         self.assertEqual((told.stdout.strip(), told.stderr), ("9.0", ""))
 
 
-class Members(unittest.TestCase):
+class Members(WithProgram):
     def setUp(self) -> None:
-        try:
-            told = program.call(["join", "--help"])
-        except annulus.ProgramError as error:
-            self.skipTest(f"members need the program: {error}")
-        if "--external" not in told:
-            self.skipTest("members need a program of this version")
-        scratch = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
-        self.addCleanup(scratch.cleanup)
-        self.folder = Path(scratch.name)
+        super().setUp()
         torch.manual_seed(3)
 
     def taking_part(self, name: str, ticket: str | None = None) -> TakingPart:

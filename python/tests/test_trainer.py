@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-import tempfile
 import unittest
 import warnings
-from pathlib import Path
-from typing import Any
 
 try:
     import accelerate  # noqa: F401
@@ -21,47 +14,13 @@ except ImportError as error:
     raise unittest.SkipTest(f"the trainer needs {error.name}") from error
 
 import by_trainer
+from running import WithScripts
 
 import annulus
-from annulus import program
 
 
-class Trainers(unittest.TestCase):
-    def setUp(self) -> None:
-        try:
-            told = program.call(["join", "--help"])
-        except annulus.ProgramError as error:
-            self.skipTest(f"members need the program: {error}")
-        if "--external" not in told:
-            self.skipTest("members need a program of this version")
-        scratch = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
-        self.addCleanup(scratch.cleanup)
-        self.folder = Path(scratch.name)
-
-    def start(self, name: str, *ticket: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [sys.executable, by_trainer.__file__, str(self.folder / name), *ticket],
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": str(Path(annulus.__file__).parents[1])},
-        )
-        assert process.stdout is not None
-        self.addCleanup(process.stdout.close)
-        self.addCleanup(process.wait)
-        self.addCleanup(process.kill)
-        return process
-
-    def read(self, process: subprocess.Popen[str], first: str) -> list[str]:
-        """The words of the line that begins with this word."""
-        assert process.stdout is not None
-        words = next((line.split() for line in process.stdout if line.startswith(first)), None)
-        assert words is not None, f"it ended without {first}"
-        return words[1:]
-
-    def audit(self, name: str) -> dict[str, Any]:
-        report = json.loads(program.call(["inspect", self.folder / name / "run", "--json"]).splitlines()[-1])
-        self.assertTrue(report["audit"]["sound"], report)
-        return report
+class Trainers(WithScripts):
+    script = by_trainer.__file__
 
     def test_two_of_them_train_one_model(self) -> None:
         first = self.start("first")

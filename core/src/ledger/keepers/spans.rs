@@ -293,7 +293,8 @@ impl<'a> Holdings<'a> {
         let nobodys = lacking.into_iter().filter(|span| self.count(*span) == 0);
         let mut pairs = nobodys.flat_map(|span| (0..self.holds.len()).map(move |at| (at, span)));
         let (at, takes) = pairs.find(|(at, span)| self.fits_in(*at, *span))?;
-        Some(chain((at, takes, None), &ways))
+        let lets_go = None;
+        Some(vec![Taking { at, takes, lets_go }])
     }
 
     /// The only span of a member, if enough others hold it.

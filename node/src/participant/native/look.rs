@@ -150,7 +150,7 @@ impl NativeHost<'_> {
     }
 
     /// Whether the others have finished the run before this peer got anything of it. Nobody is left to ask.
-    pub(super) fn comes_too_late(&mut self, peer: &Peer) -> bool {
+    fn comes_too_late(&mut self, peer: &Peer) -> bool {
         let has_nothing = !peer.is_member() && peer.head().round == 0;
         let told = match &self.meeting {
             Some(Meeting {
