@@ -3,7 +3,8 @@
 use crate::csv::Rows;
 use crate::number::{grouped, parse};
 use crate::options::Kind;
-use std::collections::{BTreeSet, HashSet};
+use crate::schema::is_missing;
+use std::collections::HashSet;
 
 /// What was guessed, with what a message needs.
 #[derive(Debug)]
@@ -22,33 +23,44 @@ const MISTAKES: u64 = 3;
 const CLASSES: usize = 20;
 const CLASS_ROWS: usize = 5;
 
-/// A text column repeats less than this often on average; a guess.
+/// A text column has more different cells than this, and repeats each less than this often on average; guesses.
+const TEXTS: usize = 20;
 const REPEATS: usize = 2;
 
 /// Guesses the kind of an input.
-pub(crate) fn input(rows: &Rows, column: usize, missing: &HashSet<&str>) -> Guess {
-    let seen = Seen::of(rows, column, missing);
-    let (kind, why) = match &seen {
-        Seen { distinct: 0, .. } => (Kind::Ignore, "every cell is missing".into()),
-        Seen {
-            distinct: 1, gaps: 0, ..
-        } => (Kind::Ignore, "the same value in every row".into()),
-        _ if seen.is_counter() => (Kind::Ignore, "a different value in every row".into()),
+pub(crate) fn input(rows: &Rows, column: usize, missing: &[String]) -> Guess {
+    let cells = Cells {
+        rows,
+        column,
+        missing,
+    };
+    let seen = Seen::of(cells);
+    let (kind, why) = match cells.distinct(2) {
+        0 => (Kind::Ignore, "every cell is missing".into()),
+        1 if seen.gaps == 0 => (Kind::Ignore, "the same value in every row".into()),
+        _ if seen.is_counter(cells) => (Kind::Ignore, "a different value in every row".into()),
         _ if seen.is_number() => (Kind::Number, String::new()),
-        Seen { distinct, filled, .. } if *distinct > 20 && distinct * REPEATS > *filled => {
-            let distinct = grouped(*distinct as u64);
-            (Kind::Ignore, format!("{distinct} different texts"))
-        }
-        _ => (Kind::Category, String::new()),
+        _ => match cells.distinct(usize::MAX) {
+            distinct if distinct > TEXTS && distinct * REPEATS > seen.filled => {
+                let distinct = grouped(distinct as u64);
+                (Kind::Ignore, format!("{distinct} different texts"))
+            }
+            _ => (Kind::Category, String::new()),
+        },
     };
     let numbers = seen.numbers;
     Guess { kind, why, numbers }
 }
 
 /// Guesses whether a target is a number or a class.
-pub(crate) fn target(rows: &Rows, column: usize, missing: &HashSet<&str>) -> Guess {
-    let seen = Seen::of(rows, column, missing);
-    let kind = match seen.is_number() && !seen.are_classes() {
+pub(crate) fn target(rows: &Rows, column: usize, missing: &[String]) -> Guess {
+    let cells = Cells {
+        rows,
+        column,
+        missing,
+    };
+    let seen = Seen::of(cells);
+    let kind = match seen.is_number() && !seen.are_classes(cells) {
         true => Kind::Number,
         false => Kind::Category,
     };
@@ -59,11 +71,33 @@ pub(crate) fn target(rows: &Rows, column: usize, missing: &HashSet<&str>) -> Gue
     }
 }
 
+/// The cells of a column.
+#[derive(Clone, Copy)]
+struct Cells<'a> {
+    rows: &'a Rows,
+    column: usize,
+    missing: &'a [String],
+}
+
+impl<'a> Cells<'a> {
+    /// Those that are there.
+    fn filled(self) -> impl Iterator<Item = &'a str> {
+        let cells = (0..self.rows.len()).map(move |row| self.rows.cell(row, self.column));
+        cells.filter(move |cell| !is_missing(cell, self.missing))
+    }
+
+    /// How many of them differ, counted up to `most`: a set of a million measurements would take seconds.
+    fn distinct(self, most: usize) -> usize {
+        let mut distinct = HashSet::new();
+        let added = self.filled().filter(|cell| distinct.insert(*cell));
+        added.take(most).count()
+    }
+}
+
 /// Counts over a column's cells.
 struct Seen {
     filled: usize,
     gaps: usize,
-    distinct: usize,
     numbers: u64,
     /// Whether all numbers are whole.
     whole: bool,
@@ -71,31 +105,23 @@ struct Seen {
 }
 
 impl Seen {
-    fn of(rows: &Rows, column: usize, missing: &HashSet<&str>) -> Self {
-        let mut distinct = BTreeSet::new();
+    fn of(cells: Cells) -> Self {
         let mut seen = Self {
             filled: 0,
             gaps: 0,
-            distinct: 0,
             numbers: 0,
             whole: true,
             range: (f64::INFINITY, f64::NEG_INFINITY),
         };
-        for row in 0..rows.len() {
-            let cell = rows.cell(row, column);
-            if missing.contains(cell) {
-                seen.gaps += 1;
-                continue;
-            }
+        for cell in cells.filled() {
             seen.filled += 1;
-            distinct.insert(cell);
             if let Some(value) = parse(cell) {
                 seen.numbers += 1;
                 seen.whole &= value.trunc() == value;
                 seen.range = (seen.range.0.min(value), seen.range.1.max(value));
             }
         }
-        seen.distinct = distinct.len();
+        seen.gaps = cells.rows.len() - seen.filled;
         seen
     }
 
@@ -106,15 +132,17 @@ impl Seen {
     }
 
     /// Whether the numbers are few and whole, so that they name classes.
-    fn are_classes(&self) -> bool {
-        self.whole && self.distinct <= CLASSES && self.distinct * CLASS_ROWS <= self.filled
+    fn are_classes(&self, cells: Cells) -> bool {
+        let distinct = cells.distinct(CLASSES + 1);
+        self.whole && distinct <= CLASSES && distinct * CLASS_ROWS <= self.filled
     }
 
     /// Whether it numbers the rows: whole numbers without a gap or a repetition.
-    fn is_counter(&self) -> bool {
+    fn is_counter(&self, cells: Cells) -> bool {
         let (least, most) = self.range;
-        let all = self.gaps == 0 && self.numbers as usize == self.filled && self.distinct == self.filled;
-        all && self.whole && self.filled > 2 && most - least == (self.filled - 1) as f64
+        let all = self.gaps == 0 && self.numbers as usize == self.filled && self.whole;
+        let fits = all && self.filled > 2 && most - least == (self.filled - 1) as f64;
+        fits && cells.distinct(usize::MAX) == self.filled
     }
 }
 
@@ -124,7 +152,7 @@ mod tests {
 
     fn guess(cells: &str) -> (Kind, Kind) {
         let (rows, _) = Rows::read("t.csv", format!("a,b\n{cells}").replace(' ', ",b\n").as_bytes()).unwrap();
-        let missing = HashSet::from(["", "NA"]);
+        let missing = ["", "NA"].map(str::to_owned);
         (input(&rows, 0, &missing).kind, target(&rows, 0, &missing).kind)
     }
 

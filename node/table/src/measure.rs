@@ -21,7 +21,7 @@ pub(crate) fn mean_and_deviation(values: &[f64]) -> (f64, f64) {
 /// Statistics of numbers, at least one.
 pub(crate) fn numbers(mut values: Vec<f64>) -> Numbers {
     let (mean, deviation) = mean_and_deviation(&values);
-    values.sort_by(f64::total_cmp);
+    values.sort_unstable_by(f64::total_cmp);
     let octile = |eighth: usize| {
         // Between the two nearest values, in proportion.
         let place = (values.len() - 1) * eighth;

@@ -95,6 +95,11 @@ pub struct Ignored {
     pub why: String,
 }
 
+/// Whether a cell is one of the words that mean "missing". There are a few, so comparing costs less than hashing each cell.
+pub(crate) fn is_missing(cell: &str, words: &[String]) -> bool {
+    words.iter().any(|word| word == cell)
+}
+
 /// A category that is rare or was never seen.
 pub(crate) const UNKNOWN: f64 = -1.0;
 
@@ -102,7 +107,7 @@ impl Schema {
     /// A cell of an input as a number: the value, or the place of a category ([`UNKNOWN`] if it has none); not a number if
     /// it is missing. None if a number is expected and the cell is something else.
     pub(crate) fn cell(&self, column: usize, text: &str) -> Option<f64> {
-        if self.missing.iter().any(|word| word == text) {
+        if is_missing(text, &self.missing) {
             return Some(f64::NAN);
         }
         match &self.columns[column].kind {

@@ -9,7 +9,7 @@ use crate::kinds::{self, Guess};
 use crate::measure;
 use crate::number::{grouped, not_a_number, parse};
 use crate::options::{BadRows, ClassWeights, Kind, Options};
-use crate::schema::{Column, ColumnKind, Ignored, Numbers, Schema, Target};
+use crate::schema::{Column, ColumnKind, Ignored, Numbers, Schema, Target, is_missing};
 use crate::split::{Part, Split};
 use std::collections::HashSet;
 
@@ -50,7 +50,6 @@ impl Table {
             name,
             rows: &rows,
             options,
-            missing: options.missing.iter().map(String::as_str).collect(),
         };
         reading.table(faults)
     }
@@ -98,7 +97,6 @@ struct Reading<'a> {
     name: &'a str,
     rows: &'a Rows,
     options: &'a Options,
-    missing: HashSet<&'a str>,
 }
 
 /// The columns that divide the rows, if any do.
@@ -111,6 +109,10 @@ enum Divider {
 }
 
 impl Reading<'_> {
+    fn is_missing(&self, cell: &str) -> bool {
+        is_missing(cell, &self.options.missing)
+    }
+
     fn table(&self, mut faults: Vec<Fault>) -> Result<Table, TableError> {
         let target = self.named("target", &self.options.target)?;
         for name in self.options.columns.keys() {
@@ -236,7 +238,7 @@ impl Reading<'_> {
     }
 
     fn target(&self, column: usize) -> Guess {
-        let guess = kinds::target(self.rows, column, &self.missing);
+        let guess = kinds::target(self.rows, column, &self.options.missing);
         match self.options.columns.get(&self.rows.header[column]) {
             Some(kind) => Guess { kind: *kind, ..guess },
             None => guess,
@@ -255,7 +257,7 @@ impl Reading<'_> {
             if column == target {
                 continue;
             }
-            let guess = kinds::input(self.rows, column, &self.missing);
+            let guess = kinds::input(self.rows, column, &self.options.missing);
             let (kind, why) = match given {
                 Some(Kind::Ignore) => (Kind::Ignore, AS_SAID.to_owned()),
                 Some(kind) => (kind, String::new()),
@@ -287,7 +289,7 @@ impl Reading<'_> {
         let word = |cell: &str, numbers: u64| {
             format!("{} ({} other values are)", not_a_number(cell), grouped(numbers))
         };
-        let is_word = |cell: &str| !self.missing.contains(cell) && parse(cell).is_none();
+        let is_word = |cell: &str| !self.is_missing(cell) && parse(cell).is_none();
         let mut good = Vec::new();
         for row in 0..self.rows.len() {
             let before = faults.len();
@@ -300,7 +302,7 @@ impl Reading<'_> {
                 });
             };
             let cell = self.rows.cell(row, target);
-            if self.missing.contains(cell) {
+            if self.is_missing(cell) {
                 add(None, format!("the target {} is empty", self.rows.header[target]));
             } else if guess.kind == Kind::Number && is_word(cell) {
                 add(Some(target), word(cell, guess.numbers));
@@ -396,7 +398,7 @@ impl Reading<'_> {
     /// A column with its statistics over the training rows.
     fn measured(&self, column: usize, guess: Input, good: &[usize], split: &Split) -> Column {
         let cells = split.train.iter().map(|row| self.rows.cell(good[*row], column));
-        let there = cells.filter(|cell| !self.missing.contains(cell));
+        let there = cells.filter(|cell| !self.is_missing(cell));
         let missing = (split.train.len() - there.clone().count()) as u64;
         let kind = match guess.kind {
             Kind::Number => {

@@ -98,7 +98,7 @@ impl Reading<'_> {
         let cells = (0..self.rows.len()).map(|row| self.rows.cell(row, column));
         let cell = cells
             .into_iter()
-            .find(|cell| !self.missing.contains(cell))
+            .find(|cell| !self.is_missing(cell))
             .unwrap_or("");
         match cell.chars().count() {
             0..=EXAMPLE => cell.to_owned(),
