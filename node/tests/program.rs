@@ -8,6 +8,7 @@ use annulus::burn::nn::{Linear, LinearConfig};
 use annulus::burn::tensor::{Device, Tensor};
 use annulus::{Data, Error, Event, InMemory, Run, RunOptions, Scores, Task, TaskError, burn};
 use common::{Folder, PATIENCE};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -16,16 +17,24 @@ struct Line {
     linear: Linear,
 }
 
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Config {
+    /// How long the data takes to be read, in milliseconds.
+    reading: u64,
+}
+
 /// Learns to double a number, slowly enough that others can join.
 struct Double(InMemory<f32>);
 
 impl Task for Double {
     type Model = Line;
     type Dataset = InMemory<f32>;
-    type Config = ();
+    type Config = Config;
     const NAME: &'static str = "double";
 
-    fn new(_: (), _: Option<&Data>) -> Result<Self, TaskError> {
+    fn new(config: Config, _: Option<&Data>) -> Result<Self, TaskError> {
+        std::thread::sleep(Duration::from_millis(config.reading));
         Ok(Self(InMemory::new((0..512).map(|i| i as f32 / 512.0).collect())))
     }
 
@@ -170,6 +179,21 @@ fn a_program_starts_watches_and_stops_two_peers_of_one_process() {
     let (end, other, _) = again.stop();
     assert!(end > last && other != digest);
     assert!(of_the_process() == before, "the process is not as it was");
+}
+
+#[test]
+fn a_run_that_is_stopped_while_its_data_is_read_does_not_begin() {
+    let folder = Folder::new("program-reading");
+    let options = options(&folder, "stopped").set("reading", 500);
+    let run = Run::start::<Double>(options).expect("it starts");
+    std::thread::sleep(Duration::from_millis(100));
+    run.stop();
+    assert!(run.wait().expect("nothing failed").is_none(), "it took part");
+    let left: Vec<_> = std::fs::read_dir(folder.join("stopped"))
+        .into_iter()
+        .flatten()
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
 }
 
 #[test]

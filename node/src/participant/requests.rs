@@ -17,6 +17,15 @@ impl Requests {
     pub(crate) async fn next(&self) {
         self.0.notified().await;
     }
+
+    /// Whether there has been one since the last was seen.
+    pub(crate) async fn came(&self) -> bool {
+        tokio::select! {
+            biased;
+            () = self.next() => true,
+            () = std::future::ready(()) => false,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -31,21 +40,17 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
             let requests = Requests::default();
-            let came = async || {
-                let mut next = pin!(requests.next());
-                poll_fn(|context| Poll::Ready(next.as_mut().poll(context).is_ready())).await
-            };
-            assert!(!came().await);
+            assert!(!requests.came().await);
             requests.clone().ask();
             requests.ask();
-            assert!(came().await && !came().await);
+            assert!(requests.came().await && !requests.came().await);
             // One that a dropped reader was woken for stays.
             {
                 let mut dropped = pin!(requests.next());
                 poll_fn(|context| Poll::Ready(dropped.as_mut().poll(context).is_ready())).await;
                 requests.ask();
             }
-            assert!(came().await);
+            assert!(requests.came().await);
         });
     }
 }

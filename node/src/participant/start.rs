@@ -114,6 +114,10 @@ async fn take_part(
         let Some(entrance) = entrance else {
             return Ok(Ending::Finished);
         };
+        // Nothing interrupts the reading of a large file. If somebody asked meanwhile, no run begins.
+        if requests.came().await {
+            return Ok(Ending::Left);
+        }
         match entrance.take_part(requests, &mut permission).await? {
             Outcome::Over(ending) => return Ok(ending),
             Outcome::Aside(page) => site = page,
