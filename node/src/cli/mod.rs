@@ -63,10 +63,11 @@ use exit::Exit;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::sync::LazyLock;
 
 /// Train a model on all the machines that you have, of any make, without a master.
 #[derive(Debug, Parser)]
-#[command(name = "annulus", version, propagate_version = true, after_help = EXAMPLES)]
+#[command(name = "annulus", version = VERSION.as_str(), propagate_version = true, after_help = EXAMPLES)]
 #[command(arg_required_else_help = true, max_term_width = 100)]
 pub struct Cli {
     /// What to do.
@@ -79,6 +80,15 @@ pub struct Cli {
     #[arg(long, global = true, value_name = "LEVEL", display_order = 900)]
     pub log: Option<log::Filter>,
 }
+
+/// The release, and the version of the messages between peers, which all peers of a run must share.
+static VERSION: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "{}, protocol {}",
+        env!("CARGO_PKG_VERSION"),
+        annulus_core::wire::VERSION
+    )
+});
 
 const EXAMPLES: &str = "\
 Examples:

@@ -83,11 +83,15 @@ pub fn space(given: Option<u64>) -> Space {
     }
 }
 
-/// Bytes of a process that trains a whole model of this many parameters: weights, moments, gradients on the device and
-/// in flight, finished pieces of this round and of the last one. Measured: 26 bytes per parameter with Adam.
+/// Bytes of a process that trains a whole model of this many parameters. Measured: 26 bytes per parameter with Adam.
 pub fn of_whole(parameters: u64, optimizer: &Optimizer, moments: Moments) -> u64 {
-    let rest = 18 * parameters;
-    BASE + rest + optimizer.slots() as u64 * moments.bytes(parameters)
+    beside_state(parameters) + 4 * parameters + optimizer.slots() as u64 * moments.bytes(parameters)
+}
+
+/// Bytes of such a process beside weights and moments: gradients on the device and in flight, finished pieces of this
+/// round and of the last one, and the program itself.
+pub fn beside_state(parameters: u64) -> u64 {
+    BASE + 14 * parameters
 }
 
 #[cfg(test)]

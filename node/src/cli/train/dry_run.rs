@@ -5,8 +5,8 @@ use crate::cli::output::LogFormat;
 use crate::forecast::members::Round;
 use crate::net::line::Line;
 use crate::options::{Local, NewRun, Schedule, Start, Steps, TrainOptions};
-use crate::participant::planning;
 use crate::participant::room::{self, SpanNeeds};
+use crate::participant::{memory, planning};
 use annulus_core::Manifest;
 use annulus_core::codec::Codec;
 use serde_json::json;
@@ -75,17 +75,16 @@ fn tell_rate(run: &NewRun, samples: NonZeroU64) -> String {
 /// The text of a dry run.
 pub(super) fn tell_plan(plan: &Plan, options: &TrainOptions, format: LogFormat) -> String {
     let parameters = plan.parameters;
-    // What a peer holds: parameters, the optimizer's vectors, its contribution, and the last round's sums for repair.
     let state = plan.state_bytes;
     let run = match &options.start {
         Start::New(run) | Start::Meet(run, ..) => Some(run.as_ref()),
         Start::Resume(_) => None,
     };
     let codec = run.map_or(Codec::F32, NewRun::codec);
-    // With feedback there are what rounding took in the last round and in this one, too.
+    // With feedback a peer also keeps what rounding took in the last round and in this one.
     let local_steps = run.is_some_and(|run| run.local_steps != Steps::None);
-    let vectors = if codec.has_feedback(local_steps) { 4 } else { 2 };
-    let memory = state + vectors * 4 * parameters;
+    let feedback = if codec.has_feedback(local_steps) { 8 } else { 0 };
+    let memory = state + memory::beside_state(parameters) + feedback * parameters;
     let vector = codec.encoded_len(parameters as usize) as u64;
     let steps = run.map_or(1, |run| match run.local_steps {
         Steps::Fixed(steps) => steps.get(),
@@ -289,7 +288,7 @@ mod tests {
              optimizer  adam, lr=0.001, gradients of at most 10 (global norm)\n\
              device     CPU\n\
              parameters 101,770 in 4 tensors\n\
-             memory     2.04 MB on each peer (1.22 MB of it shared state, 12.0 bytes a parameter), apart from activations\n\
+             memory     69.8 MB on each peer (1.22 MB of it shared state, 12.0 bytes a parameter), apart from activations\n\
              traffic    each peer sends per round: 204 kB of 2 peers, 305 kB of 4, 356 kB of 8\n"
         );
         let json: serde_json::Value =
