@@ -3,8 +3,9 @@
 /** A field for each of these inputs. */
 export function fields(inputs) {
   return inputs.map(({ name, kind, values }) => {
-    const field = document.createElement(kind === "category" ? "select" : "input");
+    const field = document.createElement({ category: "select", text: "textarea" }[kind] ?? "input");
     if (kind === "category") field.append(...["", ...values].map((value) => new Option(value || "not known", value)));
+    else if (kind === "text") Object.assign(field, { rows: 3, placeholder: "not known" });
     else if (kind === "picture") Object.assign(field, { type: "file", accept: "image/png,image/jpeg", required: true });
     else Object.assign(field, { type: "number", step: "any", placeholder: "not known" });
     field.name = name;

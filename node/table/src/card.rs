@@ -27,6 +27,12 @@ pub fn card(name: &str, schema: &Schema, test: &Judged) -> String {
                 format!("a number, {} to {}", short(least), short(most))
             }
             ColumnKind::Category(categories) => format!("one of {} categories", categories.values.len()),
+            ColumnKind::Text(words) => {
+                format!(
+                    "a text, by {} words and pairs of words",
+                    grouped(words.terms.len() as u64)
+                )
+            }
         };
         let _ = writeln!(text, "| {} | {kind} | {} |", column.name, grouped(column.missing));
     }

@@ -1,11 +1,12 @@
 //! Turns a row's cells into a model's inputs, by the schema alone.
 //!
-//! The inputs lie in three blocks. First come categories (one-hot; all zeros if rare or never seen) and, for columns that
-//! had gaps in training, whether the cell is missing. Then come numbers, robustly scaled: x' = (x - median) / IQR, then
+//! The inputs lie in three blocks. First come categories (one-hot; all zeros if rare or never seen), the terms of texts, and
+//! for columns that had gaps in training whether the cell is missing. Then come numbers, robustly scaled: x' = (x - median) / IQR, then
 //! x' / sqrt(1 + (x' / 3)^2), which keeps outliers within 3 (RealMLP, Holzmueller et al. 2024). Then come the same
 //! numbers in bins between octiles, piecewise linear (Gorishniy et al. 2022): of the bins below x all, of x's own the part
 //! below x, of the bins above none. The outer bins go on by one width.
 
+use crate::cells::Row;
 use crate::schema::{ColumnKind, Numbers, Schema};
 
 /// Makes inputs of cells.
@@ -25,6 +26,7 @@ struct Input {
 #[derive(Clone, Debug)]
 enum InputKind {
     Category(usize),
+    Text(usize),
     Number(Scale),
 }
 
@@ -82,6 +84,7 @@ impl Features {
                 gaps: column.missing > 0,
                 kind: match &column.kind {
                     ColumnKind::Category(categories) => InputKind::Category(categories.values.len()),
+                    ColumnKind::Text(words) => InputKind::Text(words.terms.len()),
                     ColumnKind::Number(numbers) => InputKind::Number(Scale::of(numbers)),
                 },
             })
@@ -89,7 +92,7 @@ impl Features {
         let mut ends = [0; 3];
         for column in &columns {
             let (shared, robust, bins) = match &column.kind {
-                InputKind::Category(values) => (*values, 0, 0),
+                InputKind::Category(values) | InputKind::Text(values) => (*values, 0, 0),
                 InputKind::Number(scale) => (0, 1, scale.bins()),
             };
             ends[0] += shared + usize::from(column.gaps);
@@ -112,11 +115,21 @@ impl Features {
     }
 
     /// Appends a row's inputs.
-    pub fn write(&self, cells: &[f64], out: &mut Vec<f32>) {
-        let start = out.len();
-        for (column, cell) in self.columns.iter().zip(cells) {
-            if let InputKind::Category(values) = column.kind {
-                out.extend((0..values).map(|value| if *cell == value as f64 { 1.0 } else { 0.0 }));
+    pub fn write(&self, row: Row, out: &mut Vec<f32>) {
+        let (start, cells) = (out.len(), row.values);
+        for (at, (column, cell)) in self.columns.iter().zip(cells).enumerate() {
+            match column.kind {
+                InputKind::Category(values) => {
+                    out.extend((0..values).map(|value| if *cell == value as f64 { 1.0 } else { 0.0 }));
+                }
+                InputKind::Text(terms) => {
+                    let first = out.len();
+                    out.resize(first + terms, 0.0);
+                    for (term, weight) in row.text(at) {
+                        out[first + *term as usize] = *weight;
+                    }
+                }
+                InputKind::Number(_) => {}
             }
             if column.gaps {
                 out.push(if cell.is_nan() { 1.0 } else { 0.0 });
@@ -126,7 +139,7 @@ impl Features {
             let numbers = self.columns.iter().zip(cells);
             numbers.filter_map(|(column, cell)| match &column.kind {
                 InputKind::Number(scale) => Some((scale, if cell.is_nan() { scale.median } else { *cell })),
-                InputKind::Category(_) => None,
+                InputKind::Category(_) | InputKind::Text(_) => None,
             })
         };
         out.extend(scales().map(|(scale, value)| scale.robust(value) as f32));
@@ -141,6 +154,7 @@ impl Features {
 mod tests {
     use super::*;
     use crate::schema::{Categories, Column, Target};
+    use crate::text::Words;
 
     fn schema(columns: Vec<(ColumnKind, u64)>) -> Schema {
         let column = |(at, (kind, missing))| Column {
@@ -160,9 +174,13 @@ mod tests {
         }
     }
 
-    fn written(schema: &Schema, cells: &[f64]) -> Vec<f32> {
+    fn written(schema: &Schema, values: &[f64]) -> Vec<f32> {
+        written_with(schema, values, &[])
+    }
+
+    fn written_with(schema: &Schema, values: &[f64], texts: &[Vec<(u32, f32)>]) -> Vec<f32> {
         let mut out = Vec::new();
-        Features::of(schema).write(cells, &mut out);
+        Features::of(schema).write(Row { values, texts }, &mut out);
         out
     }
 
@@ -203,6 +221,20 @@ mod tests {
             written(&schema, &[8.0, 0.0])[3],
             (1.0f64 / (10.0f64 / 9.0).sqrt()) as f32
         );
+    }
+
+    #[test]
+    fn a_text_gives_the_weight_of_each_term_and_a_missing_one_zeros() {
+        let words = Words {
+            terms: ["a", "b", "c"].map(str::to_owned).to_vec(),
+            weights: vec![1.0; 3],
+        };
+        let schema = schema(vec![(ColumnKind::Text(words), 1)]);
+        let texts = [vec![], vec![(0, 0.75), (2, 0.25)]];
+        let of = |cell: f64| written_with(&schema, &[cell], &texts);
+        assert_eq!(of(1.0), [0.75, 0.0, 0.25, 0.0]);
+        assert_eq!(of(0.0), [0.0; 4]);
+        assert_eq!(of(f64::NAN), [0.0, 0.0, 0.0, 1.0]);
     }
 
     #[test]

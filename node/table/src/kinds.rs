@@ -27,6 +27,9 @@ const CLASS_ROWS: usize = 5;
 const TEXTS: usize = 20;
 const REPEATS: usize = 2;
 
+/// Texts with fewer words on average are names or numbers of something; a guess.
+const WORDS: usize = 3;
+
 /// Guesses the kind of an input.
 pub(crate) fn input(rows: &Rows, column: usize, missing: &[String]) -> Guess {
     let cells = Cells {
@@ -41,11 +44,14 @@ pub(crate) fn input(rows: &Rows, column: usize, missing: &[String]) -> Guess {
         _ if seen.is_counter(cells) => (Kind::Ignore, "a different value in every row".into()),
         _ if seen.is_number() => (Kind::Number, String::new()),
         _ => match cells.distinct(usize::MAX) {
-            distinct if distinct > TEXTS && distinct * REPEATS > seen.filled => {
+            distinct if distinct <= TEXTS || distinct * REPEATS <= seen.filled => {
+                (Kind::Category, String::new())
+            }
+            _ if cells.words() >= WORDS * seen.filled => (Kind::Text, String::new()),
+            distinct => {
                 let distinct = grouped(distinct as u64);
                 (Kind::Ignore, format!("{distinct} different texts"))
             }
-            _ => (Kind::Category, String::new()),
         },
     };
     let numbers = seen.numbers;
@@ -91,6 +97,11 @@ impl<'a> Cells<'a> {
         let mut distinct = HashSet::new();
         let added = self.filled().filter(|cell| distinct.insert(*cell));
         added.take(most).count()
+    }
+
+    /// How many words they have together.
+    fn words(self) -> usize {
+        self.filled().map(|cell| cell.split_whitespace().count()).sum()
     }
 }
 
@@ -158,7 +169,7 @@ mod tests {
 
     #[test]
     fn kinds_are_guessed_from_cells() {
-        use Kind::{Category, Ignore, Number};
+        use Kind::{Category, Ignore, Number, Text};
         let many = |of: fn(usize) -> String| (0..200).map(|at| of(at) + " ").collect::<String>();
         for (cells, wanted) in [
             ("1.5 2.5 2.5 NA ", (Number, Number)),
@@ -170,6 +181,10 @@ mod tests {
             ("NA NA ", (Ignore, Category)),
             (&many(|at| format!("{}", at % 3)), (Number, Category)),
             (&many(|at| format!("name{at}")), (Ignore, Category)),
+            (
+                &many(|at| format!("the_{at}_th_row").replace('_', "\u{3000}")),
+                (Text, Category),
+            ),
             (&many(|at| format!("town{}", at % 9)), (Category, Category)),
             (&many(|at| format!("{}", at * at)), (Number, Number)),
             // A few mistakes in a column of numbers; a column in which words are common.

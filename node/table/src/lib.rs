@@ -22,6 +22,7 @@
 //! ```
 
 mod card;
+mod cells;
 mod csv;
 mod error;
 mod features;
@@ -37,8 +38,10 @@ mod schema;
 mod search;
 mod split;
 mod table;
+mod text;
 
 pub use card::{card, tested};
+pub use cells::Row;
 pub use csv::write_field;
 pub use error::{Fault, Faults, TableError};
 pub use features::Features;
@@ -52,3 +55,4 @@ pub use schema::{Categories, Column, ColumnKind, Ignored, Numbers, Schema, Targe
 pub use search::{Leaderboard, Trial, changed_settings};
 pub use split::{Part, Split};
 pub use table::Table;
+pub use text::Words;

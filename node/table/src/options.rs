@@ -91,6 +91,8 @@ pub enum Kind {
     Number,
     /// As one of some values; as the target: a class.
     Category,
+    /// As words; never the target.
+    Text,
     /// Not at all.
     Ignore,
 }

@@ -5,6 +5,7 @@ mod json;
 
 pub use json::class_json;
 
+use crate::cells::{Cells, Reader, Row};
 use crate::csv::{Rows, write_field};
 use crate::error::{Fault, Faults, TableError};
 use crate::features::Features;
@@ -74,7 +75,7 @@ impl Predictor {
     }
 
     /// The answer to a row's cells: a number, or a probability for each class.
-    pub fn answer(&self, cells: &[f64]) -> Vec<f64> {
+    pub fn answer(&self, cells: Row) -> Vec<f64> {
         let mut inputs = Vec::with_capacity(self.features.width());
         self.features.write(cells, &mut inputs);
         let mut answer = vec![0.0; self.schema.target.outputs()];
@@ -115,7 +116,7 @@ impl Predictor {
             let fields = (0..rows.header.len()).map(|column| rows.field(row, column));
             write_row(&mut out, fields, separator);
             out.push(char::from(separator));
-            let answer = self.answer(&cells[row * columns.len()..(row + 1) * columns.len()]);
+            let answer = self.answer(cells.row(row, columns.len()));
             match &self.schema.target {
                 Target::Number { .. } => {
                     let _ = write!(out, "{}", answer[0] as f32);
@@ -150,20 +151,18 @@ impl Predictor {
         rows: &Rows,
         columns: &[usize],
         mut faults: Vec<Fault>,
-    ) -> Result<Vec<f64>, TableError> {
-        let mut cells = Vec::with_capacity(rows.len() * columns.len());
+    ) -> Result<Cells, TableError> {
+        let (reader, mut cells) = (Reader::of(&self.schema), Cells::default());
         for row in 0..rows.len() {
             for (at, column) in columns.iter().enumerate() {
                 let text = rows.cell(row, *column);
-                let cell = self.schema.cell(at, text);
-                if cell.is_none() {
+                if !reader.read(at, text, &mut cells) {
                     faults.push(Fault {
                         line: rows.line(row),
                         column: Some(rows.header[*column].clone()),
                         what: not_a_number(text),
                     });
                 }
-                cells.push(cell.unwrap_or(f64::NAN));
             }
         }
         faults.sort_by_key(|fault| fault.line);

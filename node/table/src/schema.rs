@@ -2,7 +2,7 @@
 //!
 //! Statistics are kept as f32, whose text in JSON is exact.
 
-use crate::number::parse;
+use crate::text::Words;
 use serde::{Deserialize, Serialize};
 
 /// Columns, statistics of the training rows, and the target.
@@ -38,6 +38,8 @@ pub enum ColumnKind {
     Number(Numbers),
     /// As one of some values.
     Category(Categories),
+    /// As words.
+    Text(Words),
 }
 
 /// Statistics of a column of numbers.
@@ -98,26 +100,6 @@ pub struct Ignored {
 /// Whether a cell is one of the words that mean "missing". There are a few, so comparing costs less than hashing each cell.
 pub(crate) fn is_missing(cell: &str, words: &[String]) -> bool {
     words.iter().any(|word| word == cell)
-}
-
-/// A category that is rare or was never seen.
-pub(crate) const UNKNOWN: f64 = -1.0;
-
-impl Schema {
-    /// A cell of an input as a number: the value, or the place of a category ([`UNKNOWN`] if it has none); not a number if
-    /// it is missing. None if a number is expected and the cell is something else.
-    pub(crate) fn cell(&self, column: usize, text: &str) -> Option<f64> {
-        if is_missing(text, &self.missing) {
-            return Some(f64::NAN);
-        }
-        match &self.columns[column].kind {
-            ColumnKind::Number(_) => parse(text),
-            ColumnKind::Category(categories) => {
-                let place = categories.values.iter().position(|value| value == text);
-                Some(place.map_or(UNKNOWN, |place| place as f64))
-            }
-        }
-    }
 }
 
 impl Target {

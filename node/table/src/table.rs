@@ -3,6 +3,7 @@
 mod describe;
 mod refusals;
 
+use crate::cells::{Cells, Reader, Row};
 use crate::csv::Rows;
 use crate::error::{Fault, Faults, TableError};
 use crate::kinds::{self, Guess};
@@ -11,6 +12,7 @@ use crate::number::{grouped, not_a_number, parse};
 use crate::options::{BadRows, ClassWeights, Kind, Options};
 use crate::schema::{Column, ColumnKind, Ignored, Numbers, Schema, Target, is_missing};
 use crate::split::{Part, Split};
+use crate::text::Words;
 use std::collections::HashSet;
 
 /// A table's good rows as numbers, its schema, and its parts.
@@ -27,7 +29,7 @@ pub struct Table {
     name: String,
     /// Of each ignored column a cell, for a person to see what it is; the schema does not carry it along.
     examples: Vec<String>,
-    cells: Vec<f64>,
+    cells: Cells,
     targets: Vec<f64>,
 }
 
@@ -54,10 +56,9 @@ impl Table {
         reading.table(faults)
     }
 
-    /// A row's cells: a number each, as the schema reads it.
-    pub fn cells(&self, row: usize) -> &[f64] {
-        let width = self.schema.columns.len();
-        &self.cells[row * width..(row + 1) * width]
+    /// A row's cells, as the schema reads them.
+    pub fn cells(&self, row: usize) -> Row<'_> {
+        self.cells.row(row, self.schema.columns.len())
     }
 
     /// A row's target: the number, or the place of its class.
@@ -82,7 +83,8 @@ impl Table {
 
     /// Bytes that differ where tables, their parts or their targets do.
     pub fn identity(&self, mut take: impl FnMut(&[u8])) {
-        for value in self.cells.iter().chain(&self.targets) {
+        self.cells.identity(&mut take);
+        for value in &self.targets {
             take(&value.to_bits().to_le_bytes());
         }
         for part in [&self.rows.train, &self.rows.validation, &self.rows.test] {
@@ -118,11 +120,19 @@ impl Reading<'_> {
         for name in self.options.columns.keys() {
             self.named(&format!("columns.{name}"), name)?;
         }
-        if self.options.columns.get(&self.options.target) == Some(&Kind::Ignore) {
-            let name = &self.options.target;
-            return self.fail(&format!(
-                "cannot ignore {name}, which is to be predicted: leave out columns.{name}=ignore, or name another target"
-            ));
+        let name = &self.options.target;
+        match self.options.columns.get(name) {
+            Some(Kind::Ignore) => {
+                return self.fail(&format!(
+                    "cannot ignore {name}, which is to be predicted: leave out columns.{name}=ignore, or name another target"
+                ));
+            }
+            Some(Kind::Text) => {
+                return self.fail(&format!(
+                    "cannot predict a text: write columns.{name}=category if {name} has classes, or name another target"
+                ));
+            }
+            _ => {}
         }
         let divider = self.divider()?;
         let guess = self.target(target);
@@ -163,15 +173,15 @@ impl Reading<'_> {
             missing: self.options.missing.clone(),
         };
         measure_target(&mut schema.target, &targets, &split, &self.options.positive)?;
-        let cell = |row: &usize, at: usize| {
-            let cell = schema.cell(at, self.rows.cell(*row, inputs[at].0));
-            cell.expect("rows with words for numbers are left out")
-        };
-        let cells = good
-            .iter()
-            .flat_map(|row| (0..inputs.len()).map(move |at| (row, at)));
+        let (reader, mut cells) = (Reader::of(&schema), Cells::default());
+        for row in &good {
+            for (at, (column, _)) in inputs.iter().enumerate() {
+                let known = reader.read(at, self.rows.cell(*row, *column), &mut cells);
+                assert!(known, "rows with words for numbers are left out");
+            }
+        }
         Ok(Table {
-            cells: cells.map(|(row, at)| cell(row, at)).collect(),
+            cells,
             rows: split,
             skipped: faults,
             divided,
@@ -412,6 +422,7 @@ impl Reading<'_> {
                     false => measure::numbers(values),
                 })
             }
+            Kind::Text => ColumnKind::Text(Words::of(there)),
             Kind::Category | Kind::Ignore => ColumnKind::Category(measure::categories(there)),
         };
         Column {

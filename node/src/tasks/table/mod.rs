@@ -106,7 +106,7 @@ impl Task for TableTask {
             "of two classes, the one that F1 and AUC describe (default: one like yes or 1, or the rarer)",
         ),
         (
-            "columns.NAME=number|category|ignore",
+            "columns.NAME=number|category|text|ignore",
             "how to read a column, where the guess is wrong",
         ),
         ("missing=[\"\",\"NA\"]", "cells that mean that a value is missing"),

@@ -1,6 +1,7 @@
 //! Rows and answers as JSON, for programs that ask over HTTP.
 
 use super::Predictor;
+use crate::cells::{Cells, Reader};
 use crate::error::TableError;
 use crate::metrics::likeliest;
 use crate::number::{listed, not_a_number};
@@ -40,6 +41,7 @@ impl Predictor {
             ColumnKind::Category(categories) => {
                 json!({"name": column.name, "kind": "category", "values": categories.values})
             }
+            ColumnKind::Text(_) => json!({"name": column.name, "kind": "text"}),
         };
         let inputs: Vec<Value> = self.schema.columns.iter().map(column).collect();
         json!({"target": self.schema.target.name(), "inputs": inputs})
@@ -51,28 +53,38 @@ impl Predictor {
             .as_object()
             .ok_or_else(|| fail("it must be an object with a value for each column".into()))?;
         self.check_names(row).map_err(fail)?;
-        let mut cells = Vec::with_capacity(self.schema.columns.len());
+        let (reader, mut cells) = (Reader::of(&self.schema), Cells::default());
         for (at, column) in self.schema.columns.iter().enumerate() {
-            let cell = match row.get(&column.name) {
+            let known = match row.get(&column.name) {
                 None => {
                     return Err(fail(format!(
                         "the column {:?} is missing; null says that it is not known",
                         column.name
                     )));
                 }
-                Some(Value::Null) => Some(f64::NAN),
-                Some(Value::String(text)) => self.schema.cell(at, text.trim()),
-                Some(value @ (Value::Number(_) | Value::Bool(_))) => self.schema.cell(at, &value.to_string()),
-                Some(Value::Array(_) | Value::Object(_)) => None,
+                Some(Value::Null) => {
+                    cells.push_missing();
+                    true
+                }
+                Some(Value::String(text)) => reader.read(at, text.trim(), &mut cells),
+                Some(value @ (Value::Number(_) | Value::Bool(_))) => {
+                    reader.read(at, &value.to_string(), &mut cells)
+                }
+                Some(Value::Array(_) | Value::Object(_)) => false,
             };
             let value = &row[&column.name];
-            let why = || match value {
-                Value::String(text) => not_a_number(text),
-                value => not_a_number(&value.to_string()),
-            };
-            cells.push(cell.ok_or_else(|| fail(format!("column {}: {}", column.name, why())))?);
+            if !known {
+                let why = match value {
+                    Value::String(text) => not_a_number(text),
+                    value => not_a_number(&value.to_string()),
+                };
+                return Err(fail(format!("column {}: {why}", column.name)));
+            }
         }
-        let (answer, name) = (self.answer(&cells), self.schema.target.name());
+        let (answer, name) = (
+            self.answer(cells.row(0, self.schema.columns.len())),
+            self.schema.target.name(),
+        );
         Ok(match &self.schema.target {
             Target::Number { .. } => json!({name: answer[0] as f32}),
             Target::Class { classes, .. } => class_json(name, classes, &answer),

@@ -3,6 +3,7 @@
 use super::*;
 use crate::network::Dense;
 use crate::options::Options;
+use crate::schema::ColumnKind;
 
 const FILE: &str = "size,town,sold\n";
 
@@ -299,4 +300,49 @@ fn rows_as_json_get_the_same_answers_and_errors_name_the_column() {
     }
     let inputs = predictor.inputs_json();
     assert_eq!(inputs["inputs"][1]["values"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn texts_are_read_by_their_words_in_files_and_as_json() {
+    let row = |at: usize| {
+        let (word, sold) = [("good", "yes"), ("bad", "no")][at % 2];
+        format!("{at}: the soup was {word} today,{sold}\n")
+    };
+    let text = "review,sold\n".to_owned() + &(0..100).map(row).collect::<String>();
+    let options = Options {
+        target: "sold".into(),
+        ..Options::default()
+    };
+    let table = Table::read("t.csv", text.as_bytes(), &options).unwrap();
+    let told = table.describe();
+    assert!(
+        told.contains("\n  text      review (12 words and pairs)\n"),
+        "{told}"
+    );
+    let ColumnKind::Text(words) = &table.schema.columns[0].kind else {
+        panic!("{told}");
+    };
+    let good = words.terms.iter().position(|term| term == "good").unwrap();
+    let mut member = linear(&table, 0.0);
+    member.around.weight[2 * good + 1] = 8.0;
+    let network = Network {
+        members: vec![member],
+    };
+    let predictor = Predictor::new(table.schema.clone(), network, vec![1.0]);
+    let answers = predictor
+        .predict("new.csv", b"review\nA GOOD one\n\"well, bad\"\nNA\n")
+        .unwrap();
+    let found: Vec<&str> = answers.lines().skip(1).collect();
+    // Of the first text no other word is known.
+    let sure = 1.0 / (1.0 + (-8.0f64).exp());
+    assert_eq!(found[0], format!("A GOOD one,yes,{:.6},{sure:.6}", 1.0 - sure));
+    assert_eq!(
+        found[1..],
+        ["\"well, bad\",no,0.500000,0.500000", "NA,no,0.500000,0.500000"]
+    );
+    let json = serde_json::json!([{"review": "A GOOD one"}, {"review": "well, bad"}, {"review": null}]);
+    let json = predictor.answer_json(&json).unwrap();
+    let yes = |at: usize| json["predictions"][at]["probabilities"]["yes"].as_f64().unwrap();
+    assert_eq!([yes(0), yes(1), yes(2)], [sure, 0.5, 0.5]);
+    assert_eq!(predictor.inputs_json()["inputs"][0]["kind"], "text");
 }

@@ -59,15 +59,22 @@ impl Table {
         };
         let numbers = told(&|column| match &column.kind {
             ColumnKind::Number(_) => Some(with_gaps(column, "")),
-            ColumnKind::Category(_) => None,
+            ColumnKind::Category(_) | ColumnKind::Text(_) => None,
         });
         let categories = told(&|column| match &column.kind {
-            ColumnKind::Number(_) => None,
+            ColumnKind::Number(_) | ColumnKind::Text(_) => None,
             ColumnKind::Category(all) if all.rare > 0 => {
                 let (kept, rare) = (all.values.len(), grouped(all.rare));
                 Some(with_gaps(column, &format!("{kept}, {rare} rare")))
             }
             ColumnKind::Category(all) => Some(with_gaps(column, &all.values.len().to_string())),
+        });
+        let texts = told(&|column| match &column.kind {
+            ColumnKind::Text(words) => {
+                let terms = grouped(words.terms.len() as u64);
+                Some(with_gaps(column, &format!("{terms} words and pairs")))
+            }
+            ColumnKind::Number(_) | ColumnKind::Category(_) => None,
         });
         let ignored = ignored
             .iter()
@@ -76,6 +83,7 @@ impl Table {
         for (kind, names) in [
             ("number", numbers),
             ("category", categories),
+            ("text", texts),
             ("ignored", ignored.collect::<Vec<_>>()),
         ] {
             if !names.is_empty() {
@@ -112,11 +120,14 @@ impl Table {
         let train = &self.rows.train;
         let targets: Vec<f64> = train.iter().map(|row| self.target(*row)).collect();
         let tells = |(at, column): &(usize, &Column)| {
+            if matches!(column.kind, ColumnKind::Text(_)) {
+                return false;
+            }
             let missing = match &column.kind {
                 ColumnKind::Number(numbers) if self.schema.target.outputs() == 1 => f64::from(numbers.mean),
                 _ => f64::MIN,
             };
-            let cells = train.iter().map(|row| self.cells(*row)[*at]);
+            let cells = train.iter().map(|row| self.cells(*row).values[*at]);
             let cells: Vec<f64> = cells
                 .map(|cell| if cell.is_nan() { missing } else { cell })
                 .collect();

@@ -83,8 +83,8 @@ impl Reading<'_> {
             })
             .collect();
         self.fail(&format!(
-            "has no column to predict {target} from. Ignored: {}. To read one all the same, write columns.NAME=number or \
-             columns.NAME=category",
+            "has no column to predict {target} from. Ignored: {}. To read one all the same, write columns.NAME=number, \
+             columns.NAME=category or columns.NAME=text",
             listed(&each)
         ))
     }
