@@ -19,6 +19,15 @@ fn table(rows: usize) -> String {
     text
 }
 
+/// The same rows with a column of texts before them.
+fn with_texts(rows: &str) -> String {
+    let text = |(at, row)| match at {
+        0 => format!("visit,{row}\n"),
+        at => format!("customer {at} looked at {},{row}\n", ["shoes", "hats"][at % 2]),
+    };
+    rows.lines().enumerate().map(text).collect()
+}
+
 const NEW: &str = "note,town,age\n\"a, b\",Bern,70\n,Bonn,20\nx,Rome,30\ny,Basel,\n";
 
 fn predicted(model: &str, rows: &str) -> String {
@@ -32,8 +41,8 @@ fn all_peers_and_the_file_predict_the_same_bytes_though_one_was_killed() {
     let _alone = alone();
     let folder = Folder::new("table");
     let (data, new) = (folder.join("sales.csv"), folder.join("new.csv"));
-    std::fs::write(&data, table(400)).expect("writable");
-    std::fs::write(&new, NEW).expect("writable");
+    std::fs::write(&data, with_texts(&table(400))).expect("writable");
+    std::fs::write(&new, with_texts(NEW)).expect("writable");
     let args = [
         "train",
         "--device",
@@ -64,7 +73,7 @@ fn all_peers_and_the_file_predict_the_same_bytes_though_one_was_killed() {
         .expect("a description");
     let described = described.event["description"].as_str().expect("text").to_owned();
     assert!(
-        described.starts_with("sales.csv: 400 rows, 3 columns; predicting bought (no or yes; positive: yes)")
+        described.starts_with("sales.csv: 400 rows, 4 columns; predicting bought (no or yes; positive: yes)")
     );
 
     // The founder has the data in its place, the other in its cache, the file needs none.
@@ -78,8 +87,12 @@ fn all_peers_and_the_file_predict_the_same_bytes_though_one_was_killed() {
         assert_eq!(predicted(model, &new), expected, "{model}");
     }
     let lines: Vec<&str> = expected.lines().collect();
-    assert_eq!(lines[0], "note,town,age,bought_predicted,bought_no,bought_yes");
-    assert!(lines[1].starts_with("\"a, b\",Bern,70,yes,0."), "{expected}");
+    assert_eq!(
+        lines[0],
+        "visit,note,town,age,bought_predicted,bought_no,bought_yes"
+    );
+    let first = "customer 1 looked at hats,\"a, b\",Bern,70,yes,0.";
+    assert!(lines[1].starts_with(first), "{expected}");
     assert_eq!(lines.len(), 5);
 }
 
@@ -87,7 +100,7 @@ fn all_peers_and_the_file_predict_the_same_bytes_though_one_was_killed() {
 fn a_person_gets_the_guess_and_then_the_test() {
     let folder = Folder::new("table-text");
     let (data, out) = (folder.join("sales.csv"), folder.join("run"));
-    std::fs::write(&data, table(300)).expect("writable");
+    std::fs::write(&data, with_texts(&table(300))).expect("writable");
     let board = folder.join("board");
     let more = ["--tensorboard", &board, "target=bought", "rounds=60"];
     let output = train_on(&data, &out, &more);
@@ -95,9 +108,10 @@ fn a_person_gets_the_guess_and_then_the_test() {
     println!("{text}");
     assert!(output.status.success(), "{}", told(&output));
     for part in [
-        "sales.csv: 300 rows, 3 columns; predicting bought",
+        "sales.csv: 300 rows, 4 columns; predicting bought",
         "  number    age",
         "  category  town (3)",
+        "  text      visit (",
         "split by row: 240 train, 30 validation, 30 test",
         "test (30 rows): accuracy 0.",
         "to compare: always the same answer auc 0.5000",
