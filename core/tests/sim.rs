@@ -111,8 +111,9 @@ fn worlds_that_failed_once_hold() {
     // A peer that stood aside rested while the run could not train without it.
     let rest = [94_000_005_727];
     // The sums of an attempt that others committed were dropped for those of the next attempt, and a part was lost. Two
-    // that went on alone from the same place took the samples before it for lost.
-    let next_attempt = [87_200_002_224, 87_200_002_352];
+    // that went on alone from the same place took the samples before it for lost; so did one that had lost the other
+    // before that place, too, in a lineage with many losses.
+    let next_attempt = [87_200_002_224, 87_200_002_352, 108_000_013_126];
     // Two lone members whose companions had revoked each other both kept their own lineage.
     let revoked = [94_000_012_789];
     // A newcomer waited with a sponsor that others had gone on without.

@@ -176,11 +176,12 @@ pub(crate) fn counted_apart(ours: &Head, theirs: &Head, from: PeerId, me: PeerId
     let since = common.as_ref().map_or(0, |place| place.samples);
     let parted = match common {
         Some(place) if !went_on(&place) => Some(place),
-        _ if theirs.forks.len() >= FORKS => {
-            // It may have forgotten where that was.
-            let mut forks = ours.forks.iter().filter(|_| ours.position(from).is_none());
-            let parts = |fork: &&Fork| fork.samples >= since && fork.lost.contains(&from);
-            forks.rfind(parts).cloned()
+        shared if theirs.forks.len() >= FORKS => {
+            // It may have forgotten where that was, but the oldest first: so not before what both know.
+            let known = shared.map(|place| place.chain);
+            let mut later = ours.places().take_while(|place| Some(place.chain) != known);
+            let parts = |place: &Fork| place.samples >= since && place.lost.contains(&from);
+            later.find(parts).filter(|_| ours.position(from).is_none())
         }
         shared => {
             let later = |fork: &&Fork| !is_beginning(fork) && fork.samples >= since && !known(fork);
