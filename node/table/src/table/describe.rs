@@ -40,50 +40,21 @@ impl Table {
             }
             Target::Class { classes, .. } => write!(text, "({} classes)", grouped(classes.len() as u64)),
         };
-        let told = |of: &dyn Fn(&Column) -> Option<String>| columns.iter().filter_map(of).collect::<Vec<_>>();
-        let with_gaps = |column: &Column, size: &str| {
-            let gaps = match column.missing {
-                0 => String::new(),
-                missing => format!("{} missing", grouped(missing)),
-            };
-            let more = [size, &gaps]
-                .iter()
-                .filter(|part| !part.is_empty())
-                .copied()
+        let told = |kind: &str| {
+            let all = columns.iter().map(|column| (column, read_as(&column.kind)));
+            let of_kind = all.filter(|(_, (other, _))| *other == kind);
+            of_kind
+                .map(|(column, (_, size))| with_gaps(column, size))
                 .collect::<Vec<_>>()
-                .join(", ");
-            match more.is_empty() {
-                true => column.name.clone(),
-                false => format!("{} ({more})", column.name),
-            }
         };
-        let numbers = told(&|column| match &column.kind {
-            ColumnKind::Number(_) => Some(with_gaps(column, "")),
-            ColumnKind::Category(_) | ColumnKind::Text(_) => None,
-        });
-        let categories = told(&|column| match &column.kind {
-            ColumnKind::Number(_) | ColumnKind::Text(_) => None,
-            ColumnKind::Category(all) if all.rare > 0 => {
-                let (kept, rare) = (all.values.len(), grouped(all.rare));
-                Some(with_gaps(column, &format!("{kept}, {rare} rare")))
-            }
-            ColumnKind::Category(all) => Some(with_gaps(column, &all.values.len().to_string())),
-        });
-        let texts = told(&|column| match &column.kind {
-            ColumnKind::Text(words) => {
-                let terms = grouped(words.terms.len() as u64);
-                Some(with_gaps(column, &format!("{terms} words and pairs")))
-            }
-            ColumnKind::Number(_) | ColumnKind::Category(_) => None,
-        });
         let ignored = ignored
             .iter()
             .zip(&self.examples)
             .map(|(column, example)| format!("{} ({}{})", column.name, column.why, such_as(example)));
         for (kind, names) in [
-            ("number", numbers),
-            ("category", categories),
-            ("text", texts),
+            ("number", told("number")),
+            ("category", told("category")),
+            ("text", told("text")),
             ("ignored", ignored.collect::<Vec<_>>()),
         ] {
             if !names.is_empty() {
@@ -152,6 +123,35 @@ impl Table {
             .filter(tells)
             .map(|(_, column)| column.name.as_str())
             .collect()
+    }
+}
+
+/// The kind of a column in a word, and how many values it knows.
+fn read_as(kind: &ColumnKind) -> (&'static str, String) {
+    match kind {
+        ColumnKind::Number(_) => ("number", String::new()),
+        ColumnKind::Category(all) if all.rare > 0 => {
+            let (kept, rare) = (all.values.len(), grouped(all.rare));
+            ("category", format!("{kept}, {rare} rare"))
+        }
+        ColumnKind::Category(all) => ("category", all.values.len().to_string()),
+        ColumnKind::Text(words) => {
+            let terms = grouped(words.terms.len() as u64);
+            ("text", format!("{terms} words and pairs"))
+        }
+    }
+}
+
+/// A column's name, with the values that it knows and the cells that are missing, if there are any.
+fn with_gaps(column: &Column, size: String) -> String {
+    let gaps = match column.missing {
+        0 => String::new(),
+        missing => format!("{} missing", grouped(missing)),
+    };
+    let more: Vec<String> = [size, gaps].into_iter().filter(|part| !part.is_empty()).collect();
+    match more.is_empty() {
+        true => column.name.clone(),
+        false => format!("{} ({})", column.name, more.join(", ")),
     }
 }
 
