@@ -130,15 +130,20 @@ fn optimizers_are_the_protocols() {
     }
 }
 
-/// The losses of a task's steps on a device, with the kernels for an adapter of this kind.
-fn losses(task: [&str; 2], device: &str, adapter: &str, more: &[&str]) -> Vec<f64> {
+/// The losses of a task's steps on a device, with the kernels for an adapter of this kind, and a variable for the driver.
+fn losses(
+    task: [&str; 2],
+    (device, adapter): (&str, &str),
+    more: &[&str],
+    driver: Option<(&str, &str)>,
+) -> Vec<f64> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_annulus"));
     command
         .args(["bench", "steps"])
         .args(task)
         .args([device, "6"])
         .args(more);
-    command.env("ANNULUS_ADAPTER", adapter);
+    command.env("ANNULUS_ADAPTER", adapter).envs(driver);
     let mut child = command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -154,25 +159,46 @@ fn losses(task: [&str; 2], device: &str, adapter: &str, more: &[&str]) -> Vec<f6
     lines.lines().map(loss).collect()
 }
 
-#[test]
-fn whole_steps_with_kernels_for_hardware_agree_with_the_processor() {
+/// Compares steps with the kernels for hardware, under each of these variables for the driver, with others that do without.
+fn assert_same_steps(drivers: &[Option<(&str, &str)>]) {
     if annulus::device::adapters().is_empty() {
         return println!("skipped: this machine has no adapter, not even a software one");
     }
     for task in [
         ["gpt", r#"{"preset":"pico","vocabulary":"bytes"}"#],
         ["digits", "{}"],
+        ["digits", r#"{"model":"cnn"}"#],
     ] {
-        for (reference, adapter, more) in [("cpu", "gpu", &[][..]), ("gpu", "cpu", &["--local"])] {
-            let expected = losses(task, reference, adapter, more);
-            let found = losses(task, "gpu", "gpu", more);
-            assert_eq!(found.len(), 6);
-            for (e, f) in expected.iter().zip(&found) {
-                assert!(
-                    (e - f).abs() <= 1e-5 * e.abs(),
-                    "{task:?} {more:?}: {expected:?} {found:?}"
-                );
+        for (reference, more) in [(("cpu", "gpu"), &[][..]), (("gpu", "cpu"), &["--local"])] {
+            let expected = losses(task, reference, more, None);
+            for driver in drivers {
+                let found = losses(task, ("gpu", "gpu"), more, *driver);
+                assert_eq!(found.len(), 6);
+                for (e, f) in expected.iter().zip(&found) {
+                    assert!(
+                        (e - f).abs() <= 1e-5 * e.abs(),
+                        "{task:?} {more:?} {driver:?}: {expected:?} {found:?}"
+                    );
+                }
             }
         }
+    }
+}
+
+#[test]
+fn whole_steps_with_kernels_for_hardware_agree_with_the_processor() {
+    assert_same_steps(&[None]);
+}
+
+/// lavapipe with 4, 8 and 16 lanes, and Chromium's SwiftShader without a browser.
+#[test]
+#[ignore = "takes a minute; `cargo xtask prove` runs it"]
+fn whole_steps_agree_on_every_software_adapter() {
+    let lanes = ["128", "256", "512"].map(|bits| Some(("LP_NATIVE_VECTOR_WIDTH", bits)));
+    assert_same_steps(&lanes);
+    let swiftshader = "/usr/lib/chromium/vk_swiftshader_icd.json";
+    match std::path::Path::new(swiftshader).exists() {
+        true => assert_same_steps(&[Some(("VK_DRIVER_FILES", swiftshader))]),
+        false => println!("skipped: there is no {swiftshader} (Debian: chromium)"),
     }
 }

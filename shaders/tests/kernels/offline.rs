@@ -109,7 +109,7 @@ fn amd_cards_keep_kernels_in_registers_and_their_code_in_its_cache() {
         {
             println!("{family}: {line}");
             let words: Vec<&str> = line.split(' ').collect();
-            let [name, code, scratch] = words[..] else {
+            let [name, code, scratch, _latency] = words[..] else {
                 panic!("{line}")
             };
             kernels += 1;
@@ -130,7 +130,7 @@ fn for_hardware() -> Vec<&'static Kernel> {
     needs::kernels(&Layer::all(), Adapter::Gpu)
 }
 
-/// Says how large each kernel is on the card that the environment names.
+/// Says of each kernel, on the card that the environment names, how large it is and how many cycles the driver expects of it.
 fn compile_for_a_card() {
     // A driver that is told to act as a card needs no device; nothing is ever submitted.
     unsafe {
@@ -154,10 +154,11 @@ fn compile_for_a_card() {
                     .u64
             };
             println!(
-                "compiled {} {} {}",
+                "compiled {} {} {} {}",
                 kernel.name,
                 value(c"Code size"),
                 value(c"Scratch size"),
+                value(c"Latency"),
             );
         }
     }
