@@ -315,6 +315,9 @@ pub struct Done {
     /// Mean loss per sample of the last evaluation, or of the last round where there was none.
     #[serde(deserialize_with = "null_is_nan")]
     pub loss: f32,
+    /// Whether that loss is of held-out data: of an evaluation after that round.
+    #[serde(default)]
+    pub held_out: bool,
     /// Named measures of the last evaluation, such as accuracy.
     pub metrics: Metrics,
     /// The folder that holds the final checkpoint, if there is one.

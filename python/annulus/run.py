@@ -243,7 +243,9 @@ def progress(latest: dict[str, Event]) -> str:
     done, round_, ready = latest.get("done"), latest.get("round"), latest.get("ready", {})
     if done is not None:
         parts = ["finished" if done.get("finished") else "left", f"after round {done.get('round')}"]
-        parts += [f"{name} {done[name]:.4g}" for name in ("loss", "accuracy") if done.get(name) is not None]
+        loss = "held-out loss" if done.get("held_out") else "loss"
+        named = {loss: done.get("loss"), **done.get("metrics", {})}
+        parts += [f"{name} {value:.4g}" for name, value in named.items() if value is not None]
         return ", ".join(parts)
     if round_ is None:
         return ""

@@ -85,8 +85,10 @@ class Log(unittest.TestCase):
         row = {"round": 7, "counted": 500, "loss": 1.25, "members": [{}, {}], "seconds": 0.5, "samples": 64}
         self.assertEqual(progress({"ready": ready, "round": row}), "round 7, 25 %, loss 1.2500, 2 members, 128 samples/s")
         self.assertEqual(progress({"round": {**row, "loss": None, "members": [{}], "seconds": 0}}), "round 7, 1 member")
-        done = {"round": 9, "finished": True, "loss": 0.5, "accuracy": None}
+        done = {"round": 9, "finished": True, "loss": 0.5, "held_out": False, "metrics": {}}
         self.assertEqual(progress({"round": row, "done": done}), "finished, after round 9, loss 0.5")
+        judged = {**done, "held_out": True, "metrics": {"accuracy": 0.75}}
+        self.assertEqual(progress({"done": judged}), "finished, after round 9, held-out loss 0.5, accuracy 0.75")
         self.assertEqual(progress({"done": {**done, "finished": False, "loss": None}}), "left, after round 9")
 
 

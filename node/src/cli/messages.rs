@@ -210,7 +210,8 @@ fn result(done: &Done, style: Style) -> Vec<String> {
         (false, _) => (Color::Yellow, "left"),
     };
     let (word, quality) = (style.paint(color, word), quality(done.loss, &done.metrics));
-    let mut lines = vec![format!("{word} after round {round}: {quality}")];
+    let of = if done.held_out { "held-out " } else { "" };
+    let mut lines = vec![format!("{word} after round {round}: {of}{quality}")];
     lines.extend(done.digest.as_ref().map(|digest| {
         let whose = match done.split {
             false => "the same on every peer that committed this round",
@@ -276,7 +277,7 @@ mod tests {
         let digest = "abcdef01".repeat(8);
         let shared = "  state    abcdef01  (the same on every peer that committed this round)";
         let lines =
-            |word: &str, state: &str| format!("{word} after round 12: loss 0.500\n{state}\n  saved    out");
+            |word: &str, state: &str| format!("{word} after round 12: held-out loss 0.500\n{state}\n  saved    out");
         assert_eq!(end(true, false, Some(&digest)), lines("done", shared));
         assert_eq!(end(false, false, Some(&digest)), lines("left", shared));
         let own = "  state    abcdef01  (of the parts that this peer holds)";
@@ -333,7 +334,7 @@ mod tests {
         }
         let text = told(&done(1000), Role::Founder);
         assert!(
-            text.starts_with("done after round 1,000: loss 0.500\n  state    000003e8  ("),
+            text.starts_with("done after round 1,000: held-out loss 0.500\n  state    000003e8  ("),
             "{text}"
         );
         assert!(text.ends_with("\n  saved    /home/someone"), "{text}");

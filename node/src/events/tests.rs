@@ -42,6 +42,7 @@ fn samples() -> Vec<Event> {
         split: false,
         digest: Some("cd".repeat(32)),
         loss: 0.2,
+        held_out: true,
         metrics: [("accuracy".to_owned(), 0.97)].into(),
         dir: Some("out".into()),
         best: Some(Best { round: 4, loss: 0.1 }),

@@ -116,6 +116,7 @@ pub(crate) fn done(round: u64) -> Event {
         split: false,
         digest: Some(format!("{round:08x}").repeat(8)),
         loss: 0.5,
+        held_out: true,
         metrics: Metrics::new(),
         dir: Some("/home/someone".into()),
         best: None,

@@ -100,6 +100,7 @@ impl NativeHost<'_> {
             split: peer.manifest().split.is_some(),
             digest: peer.held_digest().filter(|_| whole).map(|digest| digest.to_hex()),
             loss: eval.map_or(self.last_loss, |e| e.loss),
+            held_out: eval.is_some(),
             metrics: eval.map(|e| e.metrics.clone()).unwrap_or_default(),
             dir: whole.then(|| self.local.out.display().to_string()),
             best: self.local.keep_best.then(|| best(&self.local.out)).flatten(),
