@@ -267,8 +267,8 @@ fn seeds_of_liars_that_once_failed_hold() {
     // A liar claimed a million samples again and again, and all left their rounds each time.
     let boasts = [103_000_019_162];
     // Of the checker: a visitor waits behind a line that takes seconds for each round, or devices that take half a
-    // minute for each sample.
-    let slow_rounds = [101_000_022_315, 103_000_027_491];
+    // minute for each sample. A lone peer finished while others' devices did what they had begun while slow.
+    let slow_rounds = [101_000_022_315, 103_000_027_491, 108_000_021_164];
     // Of the checker: a slow founder's first round, which it computes alone, takes longer than a visitor may wait.
     let slow_founder = [910_000_000_053];
     let of_liars = [

@@ -317,7 +317,8 @@ impl World {
         if self.apart || self.hopeless {
             return false;
         }
-        let healed_at = self.healed_at.unwrap_or(u64::MAX);
+        // Devices still work on what they began while they were slow.
+        let healed_at = self.healed_at.map_or(u64::MAX, |at| at.max(self.rested_at));
         self.plan.is_calm()
             || self
                 .first_finish
