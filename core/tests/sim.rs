@@ -118,9 +118,10 @@ fn worlds_that_failed_once_hold() {
     let revoked = [94_000_012_789];
     // A newcomer waited with a sponsor that others had gone on without.
     let stuck = [86_350_005_908];
+    // A newcomer that knew the run by another newcomer alone, and this one by a peer at rest, gave up.
     // A peer at rest knew two lineages that did not know each other, and told neither. A peer that had finished in one
     // of them and come over was not waited for at the end.
-    let between = [103_000_008_478];
+    let between = [103_000_008_478, 108_000_031_604];
     // The last member left, and two went on from its rounds without remembering a common place.
     let all_left = [104_000_000_429];
     for seed in once
@@ -262,6 +263,8 @@ fn seeds_of_liars_that_once_failed_hold() {
     let far_ahead = [10_400_002_326];
     // Names that a liar renewed all the time held all places of followers, and a visitor waited for minutes.
     let renewed = [60_000_000_378];
+    // They used up the signature checks, and a newcomer's "ready" was dropped, once and for all.
+    let unheard = [108_000_025_935];
     // A member that stood aside took the sums of the last round with it, since it reached the others only through a relay.
     let by_relay = [94_100_001_824];
     // A liar claimed a million samples again and again, and all left their rounds each time.
@@ -292,6 +295,7 @@ fn seeds_of_liars_that_once_failed_hold() {
         .chain(of_liars_alone)
         .chain(of_no_way)
         .chain(slow_founder)
+        .chain(unheard)
         .chain(of_nothing)
         .chain(let_in)
         .chain(forged)

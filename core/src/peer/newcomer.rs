@@ -315,11 +315,11 @@ impl Newcomer {
         self.catch_up(None, shared)
     }
 
-    /// The distance of the nearest known peer that follows a member, if that was heard lately.
+    /// The distance of the nearest known peer that follows a member, or rests and will, if that was heard lately.
     fn follower_away(&self, shared: &Shared) -> Option<u8> {
         let while_it_holds = 4 * shared.detector.answer();
         let heard_of = self.heard_of.filter(|(at, _)| shared.now - *at < while_it_holds);
-        match self.following {
+        match self.following || self.rests(shared) {
             true => Some(0),
             false => heard_of.map(|(_, away)| away + 1),
         }

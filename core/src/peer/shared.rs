@@ -210,9 +210,10 @@ impl Shared {
         may
     }
 
-    /// Whether to check this many signatures for a peer that is no member. If not for long, its link is cut.
-    pub fn may_check(&mut self, peer: PeerId, checks: usize) -> bool {
-        let budget = self.checks.take(peer, checks, self.now);
+    /// Whether to check this many signatures for a peer that is no member. If not for long, its link is cut. `has_place`: it
+    /// follows this peer.
+    pub fn may_check(&mut self, peer: PeerId, has_place: bool, checks: usize) -> bool {
+        let budget = self.checks.take(peer, has_place, checks, self.now);
         if budget == Budget::Overdrawn {
             self.hang_up(peer);
         }

@@ -1,5 +1,6 @@
 //! Limits the signature checks that peers outside of the run can cause. A check costs as much as many other frames,
-//! and anybody may send signatures. So all these peers share a budget, and those that have used little go first.
+//! and anybody may send signatures. So all these peers share a budget, and those that have used little go first. Newcomers
+//! that are followed up have places of their own, so a flood by others cannot silence one that uses little.
 
 use crate::base::id::PeerId;
 use crate::base::time::Time;
@@ -59,8 +60,8 @@ struct Use {
 }
 
 impl Checks {
-    /// Asks for this many checks for a peer.
-    pub fn take(&mut self, peer: PeerId, checks: usize, now: Time) -> Budget {
+    /// Asks for this many checks for a peer. `has_place`: it has one of the limited places of newcomers.
+    pub fn take(&mut self, peer: PeerId, has_place: bool, checks: usize, now: Time) -> Budget {
         let passed = (now - self.at).as_secs_f64();
         self.at = now;
         self.used = (self.used - PER_SECOND * passed).max(0.0);
@@ -68,12 +69,16 @@ impl Checks {
             used.checks -= FORGOTTEN_PER_SECOND * passed;
             used.checks > 0.0
         });
-        let is_known = self.by.contains_key(&peer) || self.by.len() < REMEMBERED;
+        let is_known = has_place || self.by.contains_key(&peer) || self.by.len() < REMEMBERED;
         let mut own = self.by.get(&peer).copied().unwrap_or_default();
         let checks = checks as f64;
         own.checks = (own.checks + checks).min(MOST);
         let is_little = is_known && own.checks <= LITTLE;
-        let limit = if is_little { BURST } else { BURST - KEPT };
+        let limit = match is_little {
+            true if has_place => f64::INFINITY,
+            true => BURST,
+            false => BURST - KEPT,
+        };
         let budget = if self.used + checks <= limit {
             self.used += checks;
             let is_scarce = self.used > BURST / 2.0;
@@ -111,7 +116,7 @@ mod tests {
         let mut checks = Checks::default();
         let (mut granted, mut cut_at) = (0, None);
         for at in (0..20 * SECOND).step_by(100) {
-            match checks.take(named(1), 5, Time(at)) {
+            match checks.take(named(1), false, 5, Time(at)) {
                 Budget::Granted => granted += 5,
                 Budget::Spent => assert_eq!(cut_at, None),
                 Budget::Overdrawn => cut_at = cut_at.or(Some(at)),
@@ -128,21 +133,38 @@ mod tests {
         let newcomer = named(200);
         for at in (0..30 * SECOND).step_by(1000) {
             // Sixty links together ask for fifty times as much as there is.
-            let _ = checks.take(named((at / 1000 % 60) as u8), 50, Time(at));
+            let _ = checks.take(named((at / 1000 % 60) as u8), false, 50, Time(at));
             if at % SECOND == 0 {
-                assert_eq!(checks.take(newcomer, 5, Time(at)), Budget::Granted, "{at}");
+                assert_eq!(checks.take(newcomer, false, 5, Time(at)), Budget::Granted, "{at}");
             }
         }
     }
 
     #[test]
+    fn a_newcomer_with_a_place_is_heard_through_a_flood_of_new_names() {
+        let mut checks = Checks::default();
+        for number in 0..30_000u32 {
+            let mut name = [0; 32];
+            name[..4].copy_from_slice(&number.to_le_bytes());
+            let at = Time(u64::from(number) * 1000);
+            let _ = checks.take(PeerId(name), false, 50, at);
+            if number % 1000 == 999 {
+                assert_eq!(checks.take(named(200), true, 1, at), Budget::Granted, "{number}");
+            }
+        }
+        // One that floods itself is not.
+        while checks.take(named(201), true, 50, Time(30 * SECOND)) == Budget::Granted {}
+        assert!(checks.len() <= REMEMBERED + 2);
+    }
+
+    #[test]
     fn who_was_over_for_a_moment_is_not_cut_off_later() {
         let mut checks = Checks::default();
-        while checks.take(named(1), 50, Time(0)) == Budget::Granted {}
+        while checks.take(named(1), false, 50, Time(0)) == Budget::Granted {}
         let later = Time(200 * SECOND);
-        assert_eq!(checks.take(named(1), 50, later), Budget::Granted);
-        while checks.take(named(1), 50, later) == Budget::Granted {}
-        assert_eq!(checks.take(named(1), 50, later), Budget::Spent);
+        assert_eq!(checks.take(named(1), false, 50, later), Budget::Granted);
+        while checks.take(named(1), false, 50, later) == Budget::Granted {}
+        assert_eq!(checks.take(named(1), false, 50, later), Budget::Spent);
     }
 
     #[test]
@@ -151,7 +173,7 @@ mod tests {
         for number in 0..1000u32 {
             let mut name = [0; 32];
             name[..4].copy_from_slice(&number.to_le_bytes());
-            let _ = checks.take(PeerId(name), 1, Time(0));
+            let _ = checks.take(PeerId(name), false, 1, Time(0));
         }
         assert_eq!(checks.len(), REMEMBERED);
     }

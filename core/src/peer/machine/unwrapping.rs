@@ -54,15 +54,19 @@ impl Peer {
         if is_bearer || !(relay == author || concerns()) {
             return is_bearer;
         }
-        self.shared.may_check(relay, 1 + len / HASHED)
+        self.shared.may_check(relay, false, 1 + len / HASHED)
     }
 
-    /// Whether to check the signatures in a message. Those of members and sponsors always, others within limits.
+    /// Whether to check the signatures in a message. Those of members and sponsors always, others within limits, and less so
+    /// those of followers.
     pub(super) fn may_check(&mut self, author: PeerId, message: &Message) -> bool {
         let checks = signatures(message);
+        let roles = self.roles(author, false);
         let may = checks == 0
-            || self.roles(author, false).meets(Roles::BEARER)
-            || self.shared.may_check(author, checks);
+            || roles.meets(Roles::BEARER)
+            || self
+                .shared
+                .may_check(author, roles.meets(Roles::FOLLOWER), checks);
         if !may {
             self.shared.refused.count(Kind::of(message).0);
         }

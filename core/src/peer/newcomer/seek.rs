@@ -173,12 +173,16 @@ impl Newcomer {
         true
     }
 
+    /// Whether it stands aside and follows nobody for a while.
+    pub(super) fn rests(&self, shared: &Shared) -> bool {
+        self.rested.is_some() && self.sponsor.is_none() && shared.now < self.waits_until
+    }
+
     /// While it stands aside, a member of another lineage shows itself. Whether this peer's own stands, whose members go on.
     pub(super) fn stays_aside(&mut self, from: PeerId, shown: &Shown<'_>, shared: &mut Shared) -> bool {
         let here: Vec<PeerId> = shared.head().members.iter().map(|m| m.peer).collect();
         let goes_on = here.iter().any(|peer| shared.links.is_up(*peer));
-        let rests = self.rested.is_some() && self.sponsor.is_none() && shared.now < self.waits_until;
-        if !rests || !goes_on || here.contains(&from) {
+        if !self.rests(shared) || !goes_on || here.contains(&from) {
             return false;
         }
         let side = Side {
