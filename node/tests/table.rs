@@ -242,7 +242,7 @@ fn a_thousand_requests_at_once_get_what_predict_says() {
         ),
         // What curl -d makes of a file.
         (post, "text/csv", b"town,ageBern,70", 400, "--data-binary @FILE"),
-        ("GET /v1/predict", "", b"", 405, "POST for /v1/predict"),
+        ("GET /v1/predict", "", b"", 405, "POST /v1/predict"),
         ("GET /predict", "", b"", 404, "POST /v1/predict"),
     ] {
         let (found, told) = server.ask(what, kind, body);

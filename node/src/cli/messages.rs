@@ -276,8 +276,9 @@ mod tests {
         };
         let digest = "abcdef01".repeat(8);
         let shared = "  state    abcdef01  (the same on every peer that committed this round)";
-        let lines =
-            |word: &str, state: &str| format!("{word} after round 12: held-out loss 0.500\n{state}\n  saved    out");
+        let lines = |word: &str, state: &str| {
+            format!("{word} after round 12: held-out loss 0.500\n{state}\n  saved    out")
+        };
         assert_eq!(end(true, false, Some(&digest)), lines("done", shared));
         assert_eq!(end(false, false, Some(&digest)), lines("left", shared));
         let own = "  state    abcdef01  (of the parts that this peer holds)";

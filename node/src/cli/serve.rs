@@ -3,21 +3,24 @@
 use super::error::Error;
 use super::machine::block_on;
 use super::output;
-use crate::offline::predict::predictor;
+use crate::offline::predict::{Answering, answering};
+use crate::participant::run_setup::Means;
 use crate::store::which::Which;
 use crate::task_factory::TaskFactory;
 use crate::web::bearer::Token;
+use crate::web::completions::Writer;
 use crate::web::hosts::Hosts;
-use crate::web::predictions::{Askers, serve};
+use crate::web::predictions::{Askers, Model, serve};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use tokio::net::{TcpListener, lookup_host};
 
-/// Answer rows or pictures over HTTP with a trained model, and show a form to people.
+/// Answer rows, pictures or prompts over HTTP with a trained model, and show a form to people.
 ///
 /// POST /v1/predict takes rows as JSON, an object or an array of objects by column name, or as CSV with the header Content-Type:
-/// text/csv; for pictures, a file with Content-Type: image/png or image/jpeg. GET /v1/schema tells the columns, GET /health whether it is up, and / is a form.
+/// text/csv; for pictures, a file with Content-Type: image/png or image/jpeg. A language model answers POST /v1/completions as
+/// OpenAI's API has it, at once or as a stream. GET /v1/schema tells the columns, GET /health whether it is up, and / is a form.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -36,6 +39,9 @@ pub struct Args {
     /// The data of the run in the folder, if it is not found here.
     #[arg(long, value_name = "PATH")]
     pub data: Option<PathBuf>,
+    /// Where a language model computes: auto, cpu, gpu or gpu:N. Predictions need no device.
+    #[arg(long, value_name = "DEVICE", default_value = "auto")]
+    pub device: String,
 }
 
 const EXAMPLES: &str = "\
@@ -44,11 +50,23 @@ Examples:
   annulus serve model.safetensors --listen 0.0.0.0:8080 --token token.txt
   curl -d '{\"age\": 41, \"town\": \"Bern\"}' http://localhost:8080/v1/predict
   curl --data-binary @holiday.jpg -H 'Content-Type: image/jpeg' http://localhost:8080/v1/predict
+  curl -d '{\"prompt\": \"Once\", \"max_tokens\": 100}' http://localhost:8080/v1/completions
 ";
 
 /// Serves until the process is stopped.
 pub fn run(args: &Args, tasks: &[TaskFactory]) -> Result<(), Error> {
-    let model = predictor((&args.model, args.round), args.data.as_deref(), tasks).map_err(Error::of)?;
+    let given = Means {
+        data: args.data.as_deref(),
+        device: &args.device,
+        memory: None,
+    };
+    let model = match answering((&args.model, args.round), given, tasks).map_err(Error::of)? {
+        Answering::Predicts(model) => Model::Rows(model),
+        Answering::Writes { worker, task } => {
+            let writer = Writer::start(worker, task);
+            Model::Texts(writer.map_err(|error| Error::failed(format!("cannot start a thread: {error}")))?)
+        }
+    };
     let failed = |error: std::io::Error| {
         let advice = match error.kind() {
             ErrorKind::AddrInUse => {

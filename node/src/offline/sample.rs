@@ -3,15 +3,13 @@
 use super::parts_on_disk::PartsOnDisk;
 use super::saved::Saved;
 use super::{note_round, warn};
-use crate::device::{self, DeviceRequest};
 use crate::participant::error::Error;
 use crate::participant::memory;
 use crate::participant::run_setup::{Means, RunSetup};
 use crate::store::run_dir::RunDir;
 use crate::store::which::Which;
-use crate::task::{Emit, Prompt};
+use crate::task::Prompt;
 use crate::task_factory::TaskFactory;
-use crate::trainer::TrainerOptions;
 use burn::tensor::read_sync;
 use std::future::ready;
 use std::path::{Path, PathBuf};
@@ -34,7 +32,9 @@ pub fn write(
     };
     if dir.is_file() {
         let model = Saved::open((dir, which), given.data, factories)?;
-        return write_from(&model, given, prompt, factories, &mut emit, begin);
+        let mut worker = model.writer(given, factories)?;
+        begin(1);
+        return Ok(read_sync(worker.generate(prompt, &mut emit))?);
     }
     let run = RunDir::open(dir)?;
     let (mut trainer, params) = if run.manifest().split.is_none() {
@@ -62,21 +62,4 @@ pub fn write(
     trainer.worker.load(params)?;
     begin(1);
     Ok(read_sync(trainer.worker.generate(prompt, &mut emit))?)
-}
-
-/// Continues a prompt with the model of a file.
-fn write_from(
-    model: &Saved,
-    given: Means<'_>,
-    prompt: &Prompt,
-    factories: &[TaskFactory],
-    emit: Emit<'_>,
-    begin: &mut dyn FnMut(usize),
-) -> Result<(), Error> {
-    let loaded = model.load_to_write(given.data, factories)?;
-    let device = device::open(given.device.parse::<DeviceRequest>()?)?;
-    let mut worker = loaded.worker_factory(device, TrainerOptions::default())()?;
-    worker.load(model.tensors().flat(worker.layout())?)?;
-    begin(1);
-    Ok(read_sync(worker.generate(prompt, emit))?)
 }

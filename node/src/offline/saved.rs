@@ -3,13 +3,16 @@
 //! It must not know what the model is.
 
 use crate::data::cache::{self, Place};
+use crate::device::{self, DeviceRequest};
 use crate::participant::error::Error;
 use crate::participant::run_data::{about, find, load_of_run};
+use crate::participant::run_setup::Means;
 use crate::store::run_dir::{CheckpointError, RunDir};
 use crate::store::state_file::{Label, header_of, params_metadata};
 use crate::store::which::Which;
 use crate::task::{Data, FileTensor, TaskError, Tensors};
 use crate::task_factory::{LoadedTask, TaskFactory, Writing};
+use crate::trainer::{TrainerOptions, Worker};
 use annulus_core::{Digest, Manifest};
 use annulus_graph::{Numbers, Packing, read_tensors};
 use annulus_net::files::{read_named, write_atomic};
@@ -271,6 +274,19 @@ impl Saved {
             loaded if loaded.writing == Writing::Never => Err(Error::WritesNothing(self.task.clone())),
             loaded => Ok(loaded),
         }
+    }
+
+    /// A worker with the model, to write with on `given.device`.
+    ///
+    /// # Errors
+    ///
+    /// If the task writes nothing, or the data is needed and not here.
+    pub fn writer(&self, given: Means<'_>, factories: &[TaskFactory]) -> Result<Box<dyn Worker>, Error> {
+        let loaded = self.load_to_write(given.data, factories)?;
+        let device = device::open(given.device.parse::<DeviceRequest>()?)?;
+        let mut worker = loaded.worker_factory(device, TrainerOptions::default())()?;
+        worker.load(self.tensors().flat(worker.layout())?)?;
+        Ok(worker)
     }
 
     /// Loads its task with the data of another one, whose model may have had other settings.

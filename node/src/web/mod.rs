@@ -14,7 +14,9 @@
 //!
 //! It must know nothing of links and of the protocol: its content comes from events and from [`About`].
 
+mod answers;
 pub mod bearer;
+pub mod completions;
 pub mod hosts;
 mod hurried;
 pub mod metrics;

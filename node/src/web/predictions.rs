@@ -1,11 +1,14 @@
-//! A trained model over HTTP: rows come as JSON or CSV, pictures as files, and go back with predictions.
+//! A trained model over HTTP: rows come as JSON or CSV, pictures as files, and go back with predictions. Language models
+//! write: see [`completions`](super::completions).
 //!
 //! Other machines need a token. Without one, the pages of other sites that a browser on this machine shows get no answers, and no
 //! body of theirs is read: see [`hosts`](super::hosts).
 //!
 //! **Bounds** are those of the page, and [`BODY`] for what a request brings. Rows are computed by one thread for each core.
 
+use super::answers::{BODY, refused, whole};
 use super::bearer::{self, Token};
+use super::completions::{self, Writer};
 use super::hosts::Hosts;
 use super::hurried::Hurried;
 use super::page::protect;
@@ -33,9 +36,6 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
-/// Longest body of a request: some ten thousand rows, or a camera's picture.
-const BODY: usize = 16 << 20;
-
 /// The form for people, and what it shares with the page of a run.
 const FORM: &str = include_str!("form.html");
 const FIELDS: &str = include_str!("../../../browser/page/fields.js");
@@ -53,7 +53,15 @@ pub enum Askers {
     Hosts(Hosts),
 }
 
-/// What every request needs.
+/// The model that answers.
+pub enum Model {
+    /// Predicts from rows or pictures.
+    Rows(Box<dyn Predict>),
+    /// Continues texts.
+    Texts(Writer),
+}
+
+/// What every request for a prediction needs.
 struct Served {
     model: Box<dyn Predict>,
     /// One permit for each core.
@@ -61,13 +69,36 @@ struct Served {
 }
 
 /// Answers until the process ends.
-pub async fn serve(listener: TcpListener, model: Box<dyn Predict>, askers: Askers) -> io::Result<()> {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let cores = Semaphore::new(cores);
-    let of_model = Router::new()
-        .route("/v1/schema", get(schema))
-        .route("/v1/predict", post(predict))
-        .method_not_allowed_fallback(another_method);
+pub async fn serve(listener: TcpListener, model: Model, askers: Askers) -> io::Result<()> {
+    let (of_model, paths) = match model {
+        Model::Rows(model) => {
+            let cores = std::thread::available_parallelism().map_or(1, usize::from);
+            let cores = Semaphore::new(cores);
+            let router = Router::new()
+                .route("/v1/schema", get(schema))
+                .route("/v1/predict", post(predict))
+                .with_state(Arc::new(Served { model, cores }));
+            (router, "POST /v1/predict, or GET /v1/schema, /health or /")
+        }
+        Model::Texts(writer) => {
+            let router = Router::new()
+                .route("/v1/schema", get(completions::schema))
+                .route("/v1/models", get(completions::models))
+                .route("/v1/completions", post(completions::complete))
+                .with_state(Arc::new(writer));
+            (
+                router,
+                "POST /v1/completions, or GET /v1/models, /v1/schema, /health or /",
+            )
+        }
+    };
+    let another_method = move || async move {
+        let why = format!("another method is needed: {paths}");
+        refused(StatusCode::METHOD_NOT_ALLOWED, &why)
+    };
+    let nothing_here =
+        move || async move { refused(StatusCode::NOT_FOUND, &format!("there is nothing here: {paths}")) };
+    let of_model = of_model.method_not_allowed_fallback(another_method);
     // These say nothing of the model.
     let of_all = Router::new()
         .route("/", get(form))
@@ -86,9 +117,7 @@ pub async fn serve(listener: TcpListener, model: Box<dyn Predict>, askers: Asker
             .merge(of_all)
             .layer(middleware::from_fn_with_state(Arc::new(hosts), addressed)),
     };
-    let router = router
-        .layer(DefaultBodyLimit::max(BODY))
-        .with_state(Arc::new(Served { model, cores }));
+    let router = router.layer(DefaultBodyLimit::max(BODY));
     let slots = Slots::new(limits(), Arc::default());
     loop {
         let Ok((stream, from)) = listener.accept().await else {
@@ -127,21 +156,6 @@ async fn addressed(State(hosts): State<Arc<Hosts>>, request: Request, next: Next
     }
 }
 
-/// An answer that says why there is none.
-fn refused(status: StatusCode, why: &str) -> Response {
-    fresh((status, Json(json!({"error": why}))))
-}
-
-async fn nothing_here() -> Response {
-    let why = "there is nothing here: POST /v1/predict, or GET /v1/schema, /health or /";
-    refused(StatusCode::NOT_FOUND, why)
-}
-
-async fn another_method() -> Response {
-    let why = "another method is needed: POST for /v1/predict, and GET for /v1/schema, /health and /";
-    refused(StatusCode::METHOD_NOT_ALLOWED, why)
-}
-
 async fn form() -> Response {
     let mut answer = fresh(Html(FORM));
     protect(answer.headers_mut(), POLICY);
@@ -157,16 +171,9 @@ async fn predict(
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Response {
-    let body = match body {
+    let body = match whole(body) {
         Ok(body) => body,
-        Err(error) if error.status() == StatusCode::PAYLOAD_TOO_LARGE => {
-            let most = BODY >> 20;
-            return refused(
-                error.status(),
-                &format!("the body has more than {most} MiB: send it in several requests"),
-            );
-        }
-        Err(error) => return refused(error.status(), &format!("the body cannot be read: {error}")),
+        Err(answer) => return *answer,
     };
     let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let kind = kind.unwrap_or_default().to_ascii_lowercase();

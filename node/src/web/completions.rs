@@ -1,0 +1,410 @@
+//! A trained language model over HTTP, as programs know it from OpenAI's API: `POST /v1/completions`, at once or as a stream.
+//!
+//! One thread writes, one answer after the other; [`WAITING`] requests may wait for it. The thread stops
+//! writing for an asker that hangs up.
+
+use super::answers::{refused, whole};
+use super::fresh;
+use crate::task::Prompt;
+use crate::trainer::Worker;
+use axum::Json;
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::extract::rejection::BytesRejection;
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::Response;
+use hyper::body::Frame;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::thread;
+use std::time::{SystemTime, UNIX_EPOCH};
+use tokio::sync::Notify;
+use tokio::sync::mpsc::{Receiver, Sender, UnboundedReceiver, UnboundedSender, channel, unbounded_channel};
+use tokio::task::yield_now;
+
+/// Requests that may wait; a guess.
+const WAITING: usize = 16;
+
+/// Most tokens of an answer: what a model of a few million parameters writes in a minute on a processor; a guess.
+const MOST_TOKENS: usize = 4_096;
+
+/// Most texts that end an answer, as in OpenAI's API.
+const MOST_STOPS: usize = 4;
+
+/// Writes with a model on a thread of its own.
+#[derive(Debug)]
+pub struct Writer {
+    queue: Sender<Job>,
+    /// The model's name in answers.
+    name: String,
+}
+
+/// What to write, and where to.
+struct Job {
+    prompt: Prompt,
+    stops: Stops,
+    pieces: UnboundedSender<Piece>,
+}
+
+/// A part of an answer.
+#[derive(Debug)]
+enum Piece {
+    Text(String),
+    /// The last: why the answer ends, or what failed.
+    End(Result<&'static str, String>),
+}
+
+impl Writer {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    ///
+    /// If the system gives none.
+    pub fn start(worker: Box<dyn Worker>, name: String) -> io::Result<Self> {
+        let (queue, jobs) = channel(WAITING);
+        let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+        thread::Builder::new()
+            .name("annulus-writer".into())
+            .spawn(move || runtime.block_on(write_all(worker, jobs)))?;
+        Ok(Self { queue, name })
+    }
+
+    fn answer(&self, id: &str, text: &str, end: Option<&str>) -> Value {
+        let created = SystemTime::now().duration_since(UNIX_EPOCH);
+        json!({
+            "id": id,
+            "object": "text_completion",
+            "created": created.map_or(0, |since| since.as_secs()),
+            "model": self.name,
+            "choices": [{"index": 0, "text": text, "logprobs": null, "finish_reason": end}],
+        })
+    }
+}
+
+async fn write_all(mut worker: Box<dyn Worker>, mut jobs: Receiver<Job>) {
+    while let Some(job) = jobs.recv().await {
+        job.write(&mut *worker).await;
+    }
+}
+
+impl Job {
+    /// Writes until the tokens are used up, a text comes that ends the answer, or nobody listens any more.
+    async fn write(mut self, worker: &mut dyn Worker) {
+        let (pieces, stops, ended) = (&self.pieces, &mut self.stops, &Notify::new());
+        let send = |text: String| {
+            if !text.is_empty() {
+                // Whether anybody listens is seen below.
+                let _ = pieces.send(Piece::Text(text));
+            }
+        };
+        let mut emit = |piece: &str| -> Pin<Box<dyn Future<Output = ()>>> {
+            let (text, is_end) = stops.take(piece);
+            send(text);
+            match is_end {
+                true => {
+                    ended.notify_one();
+                    Box::pin(std::future::pending())
+                }
+                // Gives way, so that the others below are looked at.
+                false => Box::pin(yield_now()),
+            }
+        };
+        let end = tokio::select! {
+            biased;
+            () = pieces.closed() => return,
+            () = ended.notified() => Ok("stop"),
+            written = worker.generate(&self.prompt, &mut emit) => match written {
+                Ok(()) => Ok("length"),
+                Err(error) => Err(error.to_string()),
+            }
+        };
+        if end != Ok("stop") {
+            send(std::mem::take(&mut self.stops.held));
+        }
+        let _ = self.pieces.send(Piece::End(end));
+    }
+}
+
+/// Texts that end an answer, and what may be the beginning of one.
+#[derive(Debug, Default, PartialEq)]
+struct Stops {
+    texts: Vec<String>,
+    held: String,
+}
+
+impl Stops {
+    /// Takes a piece: what of it and of those before can be told now, and whether that is all.
+    fn take(&mut self, piece: &str) -> (String, bool) {
+        self.held += piece;
+        let first = self.texts.iter().filter_map(|text| self.held.find(text)).min();
+        if let Some(first) = first {
+            self.held.truncate(first);
+            return (std::mem::take(&mut self.held), true);
+        }
+        let may_begin = |at: &usize| self.texts.iter().any(|text| text.starts_with(&self.held[*at..]));
+        let mut places = self.held.char_indices().map(|(at, _)| at);
+        let begin = places.find(may_begin).unwrap_or(self.held.len());
+        let held = self.held.split_off(begin);
+        (std::mem::replace(&mut self.held, held), false)
+    }
+}
+
+/// A request, as OpenAI's API has it. Other fields are in the way only if they would change the answer.
+#[derive(Debug, Deserialize)]
+struct Asked {
+    prompt: Option<Texts>,
+    max_tokens: Option<usize>,
+    temperature: Option<f64>,
+    /// Draws from that number of likeliest tokens; OpenAI's API has no such field.
+    #[serde(default)]
+    top_k: usize,
+    seed: Option<u64>,
+    #[serde(default)]
+    stream: bool,
+    stop: Option<Texts>,
+    #[serde(flatten)]
+    others: BTreeMap<String, Value>,
+}
+
+/// A text, or several.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Texts {
+    One(String),
+    Several(Vec<String>),
+}
+
+/// Fields that change the answer, with the values at which they do not.
+const NEUTRAL: [(&str, f64); 5] = [
+    ("n", 1.0),
+    ("best_of", 1.0),
+    ("top_p", 1.0),
+    ("presence_penalty", 0.0),
+    ("frequency_penalty", 0.0),
+];
+
+impl Asked {
+    /// What to write, and what ends it; or why not.
+    fn job(self, pieces: UnboundedSender<Piece>) -> Result<Job, String> {
+        for (name, value) in &self.others {
+            let neutral = NEUTRAL.iter().find(|(field, _)| field == name);
+            let changes = match (neutral, value) {
+                (_, Value::Null) => false,
+                (Some((_, neutral)), value) => value.as_f64() != Some(*neutral),
+                (None, value) => match &**name {
+                    "echo" => *value != Value::Bool(false),
+                    "logprobs" | "logit_bias" | "suffix" => true,
+                    _ => false,
+                },
+            };
+            if changes {
+                return Err(format!("{name}={value} is not possible here: leave it out"));
+            }
+        }
+        let text = match self.prompt {
+            None => String::new(),
+            Some(Texts::One(text)) => text,
+            Some(Texts::Several(texts)) => match <[String; 1]>::try_from(texts) {
+                Ok([text]) => text,
+                Err(texts) => return Err(format!("give one prompt, not {}", texts.len())),
+            },
+        };
+        let tokens = self.max_tokens.unwrap_or(16);
+        if !(1..=MOST_TOKENS).contains(&tokens) {
+            return Err(format!(
+                "max_tokens={tokens} is not possible: give 1 to {MOST_TOKENS}"
+            ));
+        }
+        let temperature = self.temperature.unwrap_or(1.0);
+        if !(temperature.is_finite() && temperature >= 0.0) {
+            return Err(format!(
+                "temperature={temperature} is not possible: give 0 or more"
+            ));
+        }
+        let texts = match self.stop {
+            None => Vec::new(),
+            Some(Texts::One(text)) => vec![text],
+            Some(Texts::Several(texts)) => texts,
+        };
+        if texts.len() > MOST_STOPS || texts.iter().any(String::is_empty) {
+            return Err(format!("stop takes 1 to {MOST_STOPS} texts that are not empty"));
+        }
+        let prompt = Prompt {
+            text,
+            tokens,
+            temperature,
+            top_k: self.top_k,
+            seed: self.seed.unwrap_or_else(drawn),
+        };
+        let stops = Stops {
+            texts,
+            held: String::new(),
+        };
+        Ok(Job {
+            prompt,
+            stops,
+            pieces,
+        })
+    }
+}
+
+/// A number that nobody knows beforehand.
+fn drawn() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
+/// What the form needs.
+pub(super) async fn schema() -> Response {
+    let prompt = json!({"name": "prompt", "kind": "text"});
+    fresh(Json(json!({"writes": true, "inputs": [prompt]})))
+}
+
+/// The models that there are, as OpenAI's API lists them.
+pub(super) async fn models(State(writer): State<Arc<Writer>>) -> Response {
+    let model = json!({"id": writer.name, "object": "model", "owned_by": "annulus"});
+    fresh(Json(json!({"object": "list", "data": [model]})))
+}
+
+/// Continues a prompt.
+pub(super) async fn complete(
+    State(writer): State<Arc<Writer>>,
+    body: Result<Bytes, BytesRejection>,
+) -> Response {
+    let bad = |why: String| refused(StatusCode::BAD_REQUEST, &why);
+    let body = match whole(body) {
+        Ok(body) => body,
+        Err(answer) => return *answer,
+    };
+    let asked: Asked = match serde_json::from_slice(&body) {
+        Ok(asked) => asked,
+        Err(error) => return bad(format!("the body is no request for a completion: {error}")),
+    };
+    let stream = asked.stream;
+    let (send, mut pieces) = unbounded_channel();
+    let job = match asked.job(send) {
+        Ok(job) => job,
+        Err(why) => return bad(why),
+    };
+    if writer.queue.try_send(job).is_err() {
+        let why = format!("{WAITING} requests wait already: try again in a while");
+        return refused(StatusCode::SERVICE_UNAVAILABLE, &why);
+    }
+    let id = format!("cmpl-{:016x}", drawn());
+    if stream {
+        let kind = [(CONTENT_TYPE, "text/event-stream")];
+        let told = Told {
+            pieces,
+            writer,
+            id,
+            is_over: false,
+        };
+        return fresh((kind, Body::new(told)));
+    }
+    let mut text = String::new();
+    loop {
+        match pieces.recv().await {
+            Some(Piece::Text(piece)) => text += &piece,
+            Some(Piece::End(Ok(end))) => return fresh(Json(writer.answer(&id, &text, Some(end)))),
+            Some(Piece::End(Err(why))) => return bad(why),
+            None => return fresh(StatusCode::INTERNAL_SERVER_ERROR),
+        }
+    }
+}
+
+/// An answer as server-sent events.
+struct Told {
+    pieces: UnboundedReceiver<Piece>,
+    writer: Arc<Writer>,
+    id: String,
+    is_over: bool,
+}
+
+impl hyper::body::Body for Told {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        if self.is_over {
+            return Poll::Ready(None);
+        }
+        let Poll::Ready(piece) = self.pieces.poll_recv(context) else {
+            return Poll::Pending;
+        };
+        let is_last = !matches!(piece, Some(Piece::Text(_)));
+        let event = match piece {
+            Some(Piece::Text(text)) => self.writer.answer(&self.id, &text, None),
+            Some(Piece::End(Ok(end))) => self.writer.answer(&self.id, "", Some(end)),
+            Some(Piece::End(Err(why))) => json!({"error": why}),
+            None => return Poll::Ready(None),
+        };
+        self.is_over = is_last;
+        let done = if is_last { "data: [DONE]\n\n" } else { "" };
+        let frame = Frame::data(format!("data: {event}\n\n{done}").into());
+        Poll::Ready(Some(Ok(frame)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(body: Value) -> Result<Job, String> {
+        let asked: Asked = serde_json::from_value(body).expect("a request");
+        asked.job(unbounded_channel().0)
+    }
+
+    #[test]
+    fn a_request_has_the_defaults_of_the_api_and_what_would_change_the_answer_is_refused() {
+        let job =
+            asked(json!({"model": "x", "prompt": ["a"], "n": 1, "user": "me", "logprobs": null})).unwrap();
+        let wanted = Prompt {
+            text: "a".into(),
+            tokens: 16,
+            temperature: 1.0,
+            top_k: 0,
+            seed: job.prompt.seed,
+        };
+        assert_eq!(job.prompt, wanted);
+        for (body, told) in [
+            (json!({"n": 2}), "n=2 is not possible here"),
+            (json!({"echo": true}), "echo=true"),
+            (json!({"suffix": "x"}), "suffix"),
+            (json!({"prompt": ["a", "b"]}), "one prompt, not 2"),
+            (json!({"max_tokens": 0}), "give 1 to 4096"),
+            (json!({"max_tokens": 5000}), "give 1 to 4096"),
+            (json!({"temperature": -1}), "temperature=-1 is not possible"),
+            (json!({"stop": ["a", "b", "c", "d", "e"]}), "1 to 4 texts"),
+            (json!({"stop": ""}), "not empty"),
+        ] {
+            let found = asked(body).err().expect(told);
+            assert!(found.contains(told), "{found}");
+        }
+    }
+
+    #[test]
+    fn a_text_that_ends_the_answer_is_found_over_pieces_and_never_told() {
+        let mut stops = Stops {
+            texts: vec!["END".into(), "\n\n".into()],
+            held: String::new(),
+        };
+        let told = |stops: &mut Stops, piece: &str| stops.take(piece);
+        assert_eq!(told(&mut stops, "a\u{e9}E"), ("a\u{e9}".into(), false));
+        assert_eq!(told(&mut stops, "N"), (String::new(), false));
+        assert_eq!(told(&mut stops, "x\n"), ("ENx".into(), false));
+        assert_eq!(told(&mut stops, "E"), ("\n".into(), false));
+        assert_eq!(told(&mut stops, "NDb"), (String::new(), true));
+        let mut none = Stops::default();
+        assert_eq!(told(&mut none, "x"), ("x".into(), false));
+    }
+}
