@@ -44,12 +44,23 @@ fn signal(child: &Child, signal: &str) {
     assert!(done.expect("kill").success());
 }
 
-/// Waits until a checkpoint is there.
+/// Waits until a checkpoint of this round is there, or of a later one, since only the last are kept.
 fn saved(out: &str, round: u64) {
-    let file = Path::new(out).join(format!("checkpoints/round-{round:08}.safetensors"));
+    let dir = Path::new(out).join("checkpoints");
+    let least = format!("round-{round:08}");
+    let is_there = || {
+        let files = std::fs::read_dir(&dir).into_iter().flatten().flatten();
+        files
+            .map(|file| file.file_name())
+            .any(|name| *name >= *least && !name.to_string_lossy().ends_with(".partial"))
+    };
     let since = Instant::now();
-    while !file.exists() {
-        assert!(since.elapsed() < PATIENCE, "{} never came", file.display());
+    while !is_there() {
+        assert!(
+            since.elapsed() < PATIENCE,
+            "no {least} or later in {}",
+            dir.display()
+        );
         std::thread::sleep(Duration::from_millis(20));
     }
 }
