@@ -141,7 +141,8 @@ const STATES = {
     sync?.total > 0 ? { value: sync.bytes / sync.total, text: `${bytes(sync.bytes)} of ${bytes(sync.total)}` } : {}],
   following: ({ run }) => run.info?.spans ? ["Following the run", "This tab enters the ring, and then fetches its part of the model.", {}]
     : ["Following the run", "The model is here. This tab applies the rounds since then, and enters the ring.", {}],
-  aside: () => ["Standing aside", "The run would be slower with this tab, so it does not train for now. It keeps a copy of the model, and is tried again by itself.", {}],
+  // Without a bar: drawing a moving one takes a sixth of a processor core, for minutes.
+  aside: () => ["Standing aside", "The run would be slower with this tab, so it does not train for now. It keeps a copy of the model, and is tried again by itself.", null],
   training: ({ picture, deviceWords }) => picture.split && !picture.counted
     ? ["Waiting for others", "Training begins when each part of the model has a holder.", null, { id: "pause", label: "Pause" }]
     : [["Training", ...(deviceWords ? [soft(` on ${deviceWords}`)] : [])],
