@@ -109,7 +109,7 @@ fn a_served_language_model_writes_what_sample_does() {
             "length"
         );
 
-        // A text that ends it is no part of it.
+        // The answer ends before a text in `stop`.
         let end: String = expected.chars().skip(5).take(2).collect();
         let before = &expected[..expected.find(&end).expect("a part of it")];
         body["stream"] = json!(false);

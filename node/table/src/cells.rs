@@ -1,7 +1,7 @@
 //! Rows as a schema reads them: a number for each cell, and the terms of each text.
 
 use crate::number::parse;
-use crate::schema::{ColumnKind, Schema, is_missing};
+use crate::schema::{Categories, ColumnKind, Schema, is_missing};
 use crate::text::{Bag, Lexicon};
 
 /// A category that is rare or was never seen.
@@ -64,39 +64,45 @@ impl Row<'_> {
 
 /// Reads cells as a schema says.
 pub(crate) struct Reader<'a> {
-    schema: &'a Schema,
-    lexicons: Vec<Option<Lexicon<'a>>>,
+    missing: &'a [String],
+    columns: Vec<As<'a>>,
+}
+
+/// How the cells of a column are read.
+enum As<'a> {
+    Number,
+    Category(&'a Categories),
+    Text(Lexicon<'a>),
 }
 
 impl<'a> Reader<'a> {
     pub fn of(schema: &'a Schema) -> Self {
-        let lexicon = |kind: &'a ColumnKind| match kind {
-            ColumnKind::Text(words) => Some(Lexicon::of(words)),
-            ColumnKind::Number(_) | ColumnKind::Category(_) => None,
-        };
-        let lexicons = schema.columns.iter().map(|column| lexicon(&column.kind));
+        let kinds = schema.columns.iter().map(|column| match &column.kind {
+            ColumnKind::Number(_) => As::Number,
+            ColumnKind::Category(categories) => As::Category(categories),
+            ColumnKind::Text(words) => As::Text(Lexicon::of(words)),
+        });
         Self {
-            lexicons: lexicons.collect(),
-            schema,
+            missing: &schema.missing,
+            columns: kinds.collect(),
         }
     }
 
     /// Adds the cell of a column. Returns false, and adds one that is missing, if a number is expected and it is something
     /// else.
     pub fn read(&self, column: usize, cell: &str, into: &mut Cells) -> bool {
-        if is_missing(cell, &self.schema.missing) {
+        if is_missing(cell, self.missing) {
             into.push_missing();
             return true;
         }
-        let value = match (&self.schema.columns[column].kind, &self.lexicons[column]) {
-            (ColumnKind::Number(_), _) => parse(cell),
-            (ColumnKind::Category(categories), _) => {
+        let value = match &self.columns[column] {
+            As::Number => parse(cell),
+            As::Category(categories) => {
                 let place = categories.values.iter().position(|value| value == cell);
                 Some(place.map_or(UNKNOWN, |place| place as f64))
             }
-            (ColumnKind::Text(_), lexicon) => {
-                into.texts
-                    .extend(lexicon.as_ref().map(|lexicon| lexicon.bag(cell)));
+            As::Text(lexicon) => {
+                into.texts.push(lexicon.bag(cell));
                 Some((into.texts.len() - 1) as f64)
             }
         };

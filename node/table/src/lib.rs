@@ -26,6 +26,7 @@ mod cells;
 mod csv;
 mod error;
 mod features;
+mod frequent;
 mod kinds;
 mod measure;
 pub mod metrics;

@@ -1,11 +1,9 @@
 //! Measures columns over the training rows: sequential sums in f64 and exact quantiles, so that all machines agree.
 
+use crate::frequent::frequent;
 use crate::number::parse;
 use crate::schema::{Categories, Numbers};
 use std::collections::HashMap;
-
-/// A category with fewer training rows cannot be learnt; a guess, from the design's measurements.
-const LEAST: u64 = 5;
 
 /// Most categories of a column that get an input of their own.
 const MOST: usize = 256;
@@ -42,16 +40,11 @@ pub(crate) fn categories<'a>(values: impl Iterator<Item = &'a str>) -> Categorie
     for value in values {
         *counts.entry(value).or_default() += 1;
     }
-    let mut frequent: Vec<(&str, u64)> = counts.iter().map(|(value, count)| (*value, *count)).collect();
-    frequent.sort_by(|(a, of_a), (b, of_b)| of_b.cmp(of_a).then(a.cmp(b)));
-    let kept = frequent
-        .iter()
-        .take(MOST)
-        .take_while(|(_, count)| *count >= LEAST);
-    let values: Vec<String> = kept.map(|(value, _)| (*value).to_owned()).collect();
+    let distinct = counts.len();
+    let kept = frequent(counts, MOST);
     Categories {
-        rare: (frequent.len() - values.len()) as u64,
-        values,
+        rare: (distinct - kept.len()) as u64,
+        values: kept.into_iter().map(|(value, _)| value.to_owned()).collect(),
     }
 }
 

@@ -1,13 +1,11 @@
 //! Texts as a model's inputs: a weight for each word or pair of neighbouring words that is common in training.
 //!
-//! The weights are TF-IDF (Salton and Buckley 1988): a term counts more often the more often the text has it, by the
-//! logarithm, and the rarer it is in the training rows; a text's weights have length 1.
+//! The weights are TF-IDF (Salton and Buckley 1988). A term weighs more, the more often the text has it, by the logarithm,
+//! and the fewer training rows have it. A text's weights have length 1.
 
+use crate::frequent::frequent;
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
-
-/// Terms that fewer training rows have cannot be learnt; a guess.
-const LEAST: u64 = 5;
 
 /// Most terms of a column. On 4,000 reviews 4,000 terms were hardly better than 1,000 (81.3 beside 80.1 %, scikit-learn).
 const MOST: usize = 1_000;
@@ -27,11 +25,8 @@ pub struct Words {
 /// The terms of a text and their weights, by rising number of the term.
 pub(crate) type Bag = Vec<(u32, f32)>;
 
-/// The terms of a column by their text.
-pub(crate) struct Lexicon<'a> {
-    terms: HashMap<&'a str, u32>,
-    weights: &'a [f32],
-}
+/// Number and weight of each term of a column.
+pub(crate) struct Lexicon<'a>(HashMap<&'a str, (u32, f32)>);
 
 impl Words {
     /// The terms that occur in most of these texts. Only pairs of frequent words are counted: all would fill the memory.
@@ -47,7 +42,7 @@ impl Words {
         let pairs = most_frequent(texts.clone().map(pairs));
         let rows = texts.count() as f64;
         let weight = |count: u64| (libm::log((1.0 + rows) / (1.0 + count as f64)) + 1.0) as f32;
-        let all = ordered(single.into_iter().chain(pairs).collect());
+        let all = frequent(single.into_iter().chain(pairs), MOST);
         let (terms, weights) = all.into_iter().map(|(term, count)| (term, weight(count))).unzip();
         Self { terms, weights }
     }
@@ -62,37 +57,28 @@ fn most_frequent(texts: impl Iterator<Item = Vec<String>>) -> Vec<(String, u64)>
             .into_iter()
             .for_each(|term| *counts.entry(term).or_default() += 1);
     }
-    ordered(counts.into_iter().filter(|(_, count)| *count >= LEAST).collect())
-}
-
-/// The first [`MOST`] by falling count, then by bytes.
-fn ordered(mut terms: Vec<(String, u64)>) -> Vec<(String, u64)> {
-    terms.sort_unstable_by(|(a, of_a), (b, of_b)| of_b.cmp(of_a).then_with(|| a.cmp(b)));
-    terms.truncate(MOST);
-    terms
+    frequent(counts, MOST)
 }
 
 impl<'a> Lexicon<'a> {
     pub fn of(words: &'a Words) -> Self {
-        let terms = words.terms.iter().map(String::as_str).zip(0..);
-        Self {
-            terms: terms.collect(),
-            weights: &words.weights,
-        }
+        // A file may lack weights.
+        let weighted = (0..).zip(words.weights.iter().copied());
+        Self(words.terms.iter().map(String::as_str).zip(weighted).collect())
     }
 
     /// The known terms of a text.
     pub fn bag(&self, text: &str) -> Bag {
-        let mut found: Vec<u32> = terms(text)
-            .iter()
-            .filter_map(|term| self.terms.get(term.as_str()).copied())
-            .collect();
-        found.sort_unstable();
-        let weighted = |same: &[u32]| {
+        let terms = terms(text);
+        let known = terms.iter().filter_map(|term| self.0.get(term.as_str()));
+        let mut found: Vec<(u32, f32)> = known.copied().collect();
+        found.sort_unstable_by_key(|(term, _)| *term);
+        let weighted = |same: &[(u32, f32)]| {
             let often = 1.0 + libm::log(same.len() as f64);
-            (same[0], often * f64::from(self.weights[same[0] as usize]))
+            (same[0].0, often * f64::from(same[0].1))
         };
-        let weights: Vec<(u32, f64)> = found.chunk_by(u32::eq).map(weighted).collect();
+        let same = found.chunk_by(|(a, _), (b, _)| a == b);
+        let weights: Vec<(u32, f64)> = same.map(weighted).collect();
         let length = weights
             .iter()
             .map(|(_, weight)| weight * weight)
@@ -185,5 +171,11 @@ mod tests {
         assert_eq!(bag.iter().map(|(term, _)| *term).collect::<Vec<_>>(), [0, 1, 2]);
         assert_eq!(found, wanted);
         assert!(Lexicon::of(&words).bag("x").is_empty());
+        // A file whose last weights are cut off.
+        let cut = Words {
+            weights: vec![1.0],
+            ..words
+        };
+        assert_eq!(Lexicon::of(&cut).bag("a b"), [(0, 1.0)]);
     }
 }

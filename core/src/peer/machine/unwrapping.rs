@@ -57,8 +57,8 @@ impl Peer {
         self.shared.may_check(relay, false, 1 + len / HASHED)
     }
 
-    /// Whether to check the signatures in a message. Those of members and sponsors always, others within limits, and less so
-    /// those of followers.
+    /// Whether to check the signatures in a message. Those of members and sponsors always, others within limits, which are wider
+    /// for followers.
     pub(super) fn may_check(&mut self, author: PeerId, message: &Message) -> bool {
         let checks = signatures(message);
         let roles = self.roles(author, false);
