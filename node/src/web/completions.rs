@@ -19,7 +19,6 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -258,7 +257,7 @@ impl Asked {
 
 /// A number that nobody knows beforehand.
 fn drawn() -> u64 {
-    RandomState::new().build_hasher().finish()
+    getrandom::u64().expect("the operating system gives random bytes")
 }
 
 /// What the form needs.
