@@ -2,6 +2,7 @@
 
 use super::sum::{Room, sum_encode};
 use super::{Cut, Kept, Plan};
+use crate::base::jobs::{Job, Jobs, PART};
 use crate::numeric::codec::Codec;
 use crate::wire::{Leg, Message, ViewKey};
 use bytes::Bytes;
@@ -223,6 +224,36 @@ impl Assembly {
             .collect()
     }
 
+    /// What `each` makes of every piece, in the order of the vector.
+    pub(crate) fn of_pieces<T: Send>(
+        &self,
+        each: impl Fn(Range<usize>, &[f32]) -> T + Sync,
+        jobs: &dyn Jobs,
+    ) -> Vec<T> {
+        let mut made: Vec<(Range<usize>, Vec<T>)> = Vec::new();
+        let mut start = 0;
+        while start < self.cut.len {
+            let mut end = start;
+            // Kept pieces do not lie in the order of the vector.
+            while end < self.cut.len && (end - start < PART || self.cut.kept.is_some()) {
+                end = self.cut.piece_end(end);
+            }
+            made.push((start..end, Vec::new()));
+            start = end;
+        }
+        let each = &each;
+        let job = |(range, made): &mut (Range<usize>, Vec<T>)| {
+            self.decode(range.clone(), |range, values| made.push(each(range, values)));
+        };
+        let job = &job;
+        jobs.run(
+            made.iter_mut()
+                .map(|part| Box::new(move || job(part)) as Job<'_>)
+                .collect(),
+        );
+        made.into_iter().flat_map(|(_, made)| made).collect()
+    }
+
     /// Decodes all pieces that touch a range of elements, and passes each to `each` with its elements.
     pub fn decode(&self, range: Range<usize>, mut each: impl FnMut(Range<usize>, &[f32])) {
         let mut values = Vec::new();
@@ -356,9 +387,37 @@ impl<C: AsRef<[f32]>> Serial<'_, C> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::jobs::InTurn;
     use crate::ledger::keepers::Chain;
     use crate::run::parts::Parts;
     use std::sync::Arc;
+
+    #[test]
+    fn pieces_come_in_the_order_of_the_vector_however_jobs_are_cut() {
+        let cut = Cut {
+            members: 3,
+            len: 2 * PART + 12_345,
+            piece: 16_384,
+            grain: 1,
+            kept: None,
+        };
+        let mut all = Assembly::new(cut.clone(), Codec::F32);
+        for chunk in 0..cut.members {
+            for piece in 0..cut.pieces(chunk) {
+                let range = cut.range(chunk, piece).unwrap();
+                let values: Vec<f32> = range.map(|i| i as f32).collect();
+                let data = Bytes::copy_from_slice(bytemuck::cast_slice(&values));
+                assert_eq!(all.put(chunk as u16, piece as u32, data), Some(true));
+            }
+        }
+        let mut expected = Vec::new();
+        all.decode(0..cut.len, |range, values| expected.push((range, values[0])));
+        assert!(expected.len() > 30);
+        assert_eq!(
+            all.of_pieces(|range, values| (range, values[0]), &InTurn),
+            expected
+        );
+    }
 
     /// Updates of a vector of 5,000 elements in parts of 768, of two members.
     fn updates() -> (Assembly, Vec<f32>) {

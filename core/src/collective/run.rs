@@ -262,7 +262,7 @@ impl Run {
     pub fn accept(
         &mut self,
         from: PeerId,
-        own: Option<&[f32]>,
+        own: Option<&Vector>,
         message: Message,
         out: &mut Sends,
     ) -> Result<(), Violation> {
@@ -382,7 +382,7 @@ impl Run {
     }
 
     /// Makes a piece's sum and passes it on, once all its inputs are there.
-    fn add_up(&mut self, own: &[f32], chunk: usize, piece: usize, out: &mut Sends) -> Result<(), Violation> {
+    fn add_up(&mut self, own: &Vector, chunk: usize, piece: usize, out: &mut Sends) -> Result<(), Violation> {
         if self.is_of_lanes((chunk, piece)) {
             return self.add_lanes((chunk, piece), out);
         }
@@ -402,14 +402,47 @@ impl Run {
         self.waiting -= inputs.len();
         self.waiting_bytes -= inputs.iter().map(|(_, data)| data.len()).sum::<usize>();
         let range = self.plan.cut.range(chunk, piece).expect("own piece");
-        let own = if range.is_empty() {
+        let values = if range.is_empty() {
             &[]
         } else {
             &own[range.clone()]
         };
-        let shorter = self.shorten(&mut inputs, own, (chunk, piece));
-        let own = shorter.as_deref().unwrap_or(own);
-        let inputs: Vec<Bytes> = inputs.into_iter().map(|(_, data)| data).collect();
+        let shorter = self.shorten(&mut inputs, values, (chunk, piece));
+        let sum = match &shorter {
+            // Alone: nothing is added, and the sum may be the values themselves.
+            None if inputs.is_empty() && self.errors.is_none() => own.encoded(self.codec, range.clone()),
+            _ => {
+                let values = shorter.as_deref().unwrap_or(values);
+                self.add(
+                    inputs.into_iter().map(|(_, data)| data).collect(),
+                    values,
+                    (chunk, piece),
+                )?
+            }
+        };
+        match self.plan.partial_to((chunk, piece), self.me) {
+            Some(to) => self.send(to, Leg::Partial, (chunk, piece), (sum, None), out),
+            None if self.plan.passes((chunk, piece), self.me).is_some() => {
+                return self.hold_sum((chunk, piece), sum, out);
+            }
+            // A word is sent once its content is known.
+            None if self.plan.cut.kept.is_some() => {}
+            None => {
+                let finished = self.finish(self.me, (chunk, piece), (sum, None), out);
+                debug_assert!(finished.is_ok(), "what can be summed gives what can be a sum");
+            }
+        }
+        Ok(())
+    }
+
+    /// The encoded sum of a piece: what came from others, and this member's values.
+    fn add(
+        &mut self,
+        inputs: Vec<Bytes>,
+        own: &[f32],
+        (chunk, piece): (usize, usize),
+    ) -> Result<Bytes, Violation> {
+        let range = self.plan.cut.range(chunk, piece).expect("own piece");
         let mut sum = Vec::with_capacity(self.codec.encoded_len(own.len()));
         let sums = self.plan.sums((chunk, piece));
         let forgets = sums == self.me && self.planted(Bug::OwnersRoundingForgotten);
@@ -428,19 +461,7 @@ impl Run {
             let exact = super::sum::sum(self.codec, &inputs, own, &mut self.room).expect("added up above");
             self.gathered.exact.insert(range.start, exact.to_vec());
         }
-        match self.plan.partial_to((chunk, piece), self.me) {
-            Some(to) => self.send(to, Leg::Partial, (chunk, piece), (sum.into(), None), out),
-            None if self.plan.passes((chunk, piece), self.me).is_some() => {
-                return self.hold_sum((chunk, piece), sum.into(), out);
-            }
-            // A word is sent once its content is known.
-            None if self.plan.cut.kept.is_some() => {}
-            None => {
-                let finished = self.finish(self.me, (chunk, piece), (sum.into(), None), out);
-                debug_assert!(finished.is_ok(), "what can be summed gives what can be a sum");
-            }
-        }
-        Ok(())
+        Ok(sum.into())
     }
 
     /// Stores a finished piece and forwards it verbatim. The last piece that this member finishes carries its seal

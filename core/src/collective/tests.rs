@@ -6,6 +6,7 @@ use crate::access::signature::{Key, Signed};
 use crate::base::id::{Digest, PeerId};
 use crate::ledger::Header;
 use crate::numeric::codec::Codec;
+use crate::numeric::vector::Vector;
 use crate::run::config::Topology;
 use crate::wire::{Leg, Message, ViewKey};
 use proptest::prelude::*;
@@ -92,7 +93,7 @@ fn contributions(plan: &Plan, seed: u64) -> Vec<Vec<f32>> {
 /// All members of an attempt, and the frames under way between any two.
 struct Attempt {
     runs: Vec<Run>,
-    own: Vec<Vec<f32>>,
+    own: Vec<Vector>,
     links: BTreeMap<(usize, usize), VecDeque<Message>>,
     /// All frames that were sent: sender, receiver and frame.
     sent: Vec<(usize, usize, Message)>,
@@ -113,7 +114,7 @@ impl Attempt {
         };
         Self {
             runs: (0..plan.cut.members).map(run).collect(),
-            own,
+            own: own.into_iter().map(Vector::from).collect(),
             links: BTreeMap::new(),
             sent: Vec::new(),
         }
@@ -122,7 +123,7 @@ impl Attempt {
     fn start(&mut self, member: usize) {
         let mut out = Sends::default();
         self.runs[member]
-            .start(&self.own[member].clone().into(), header(member), &mut out)
+            .start(&self.own[member], header(member), &mut out)
             .unwrap();
         self.send(member, out);
     }
@@ -356,14 +357,33 @@ fn the_ring_takes_two_delays_for_each_other_member_and_direct_takes_two() {
     }
 }
 
+#[test]
+fn a_lone_member_finishes_its_own_values_where_they_lie() {
+    let plan = plan(Topology::Direct, 1, 40, 5);
+    let own = Vector::from(contributions(&plan, 3).remove(0));
+    let mut run = Run::new(
+        ATTEMPT,
+        vec![peer(0)],
+        0,
+        plan,
+        Codec::F32,
+        Key::stand_in(peer(0)),
+    );
+    run.start(&own, header(0), &mut Sends::default()).unwrap();
+    assert!(run.is_complete());
+    let first = run.gathered.get(0, 0).unwrap();
+    assert_eq!(first.as_ptr(), own.as_ptr().cast());
+    assert!(!own.is_alone(), "a device must not write into it yet");
+}
+
 /// A member's run, and the first frame that one of the others sends it.
-fn first_frame(topology: Topology, from: usize, to: usize) -> (Run, Vec<f32>, Message) {
+fn first_frame(topology: Topology, from: usize, to: usize) -> (Run, Vector, Message) {
     let plan = plan(topology, 4, 40, 5);
     let own = contributions(&plan, 3);
     let mut attempt = Attempt::new(plan.clone(), Codec::F16, own.clone());
     (0..4).filter(|m| *m != to).for_each(|m| attempt.start(m));
     let frame = attempt.links[&(from, to)][0].clone();
-    (attempt.runs.remove(to), own[to].clone(), frame)
+    (attempt.runs.remove(to), own[to].clone().into(), frame)
 }
 
 #[test]
@@ -375,7 +395,7 @@ fn who_breaks_the_plan_is_named() {
             let mut out = Sends::default();
             let mut result = run.accept(peer(from), Some(&own), frame, &mut out);
             if result.is_ok() {
-                result = run.start(&own.clone().into(), header(2), &mut out);
+                result = run.start(&own, header(2), &mut out);
             }
             result.map_err(|violation| violation.by)
         };
@@ -497,7 +517,7 @@ fn an_input_that_comes_twice_is_a_violation_and_a_finished_piece_is_not() {
             what: Wrong::Plan,
         });
         assert_eq!(run.accept(peer(1), None, frame.clone(), &mut out), twice);
-        run.start(&own.clone().into(), header(2), &mut out).unwrap();
+        run.start(&own, header(2), &mut out).unwrap();
         assert_eq!(run.accept(peer(1), Some(&own), frame, &mut out), twice);
 
         let (mut run, _, mut frame) = first_frame(topology, 1, 2);

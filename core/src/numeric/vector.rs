@@ -45,6 +45,11 @@ impl Vector {
         Arc::unwrap_or_clone(self.0)
     }
 
+    /// Whether nobody else shares its memory.
+    pub fn is_alone(&self) -> bool {
+        Arc::strong_count(&self.0) == 1
+    }
+
     /// Its memory, unless frames still share it.
     pub fn into_buffer(self) -> Option<Vec<f32>> {
         Arc::into_inner(self.0)

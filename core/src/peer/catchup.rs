@@ -349,7 +349,13 @@ impl CatchUp {
     pub fn apply_told(&mut self, shared: &mut Shared) -> Option<(ViewKey, Record)> {
         let told = self.told.take_if(|told| told.sums.is_complete())?;
         let before = shared.lineage.standing();
-        let step = plan(&shared.manifest, shared.head(), &told.record, &told.sums);
+        let step = plan(
+            &shared.manifest,
+            shared.head(),
+            &told.record,
+            &told.sums,
+            &*shared.settings.jobs,
+        );
         for (block, number) in self.blocks.iter_mut().zip(0..) {
             let Block::Held { round, chain } = block else {
                 continue;

@@ -1,6 +1,7 @@
 //! A member's own values for a round: the device computes them, and they are kept for every attempt.
 
 use crate::base::id::{Digest, Round};
+use crate::base::jobs::{self, Jobs};
 use crate::base::planted::Bug;
 use crate::base::time::Time;
 use crate::ledger::allot::Allotment;
@@ -103,7 +104,13 @@ impl Contribution {
             }
         }
         let params = &shared.lineage.state.params;
-        let output = shared.device.ask(asked, (self.round, local), positions, params);
+        let output = shared.device.ask(
+            asked,
+            (self.round, local),
+            positions,
+            params,
+            &*shared.settings.jobs,
+        );
         shared.out.push_back(output);
     }
 
@@ -138,7 +145,13 @@ impl Contribution {
         };
         let asked = share(round, true, shared);
         let params = &shared.lineage.state.params;
-        let output = shared.device.ask(asked, (round, Some(local)), positions, params);
+        let output = shared.device.ask(
+            asked,
+            (round, Some(local)),
+            positions,
+            params,
+            &*shared.settings.jobs,
+        );
         shared.out.push_back(output);
     }
 
@@ -156,9 +169,13 @@ impl Contribution {
         let count = equal.min(soon).max(1);
         let params = &shared.lineage.state.params;
         let positions = std::iter::once(0..count).collect();
-        let output = shared
-            .device
-            .ask(Asked::Trial, (self.round, None), positions, params);
+        let output = shared.device.ask(
+            Asked::Trial,
+            (self.round, None),
+            positions,
+            params,
+            &*shared.settings.jobs,
+        );
         shared.out.push_back(output);
     }
 
@@ -199,7 +216,9 @@ impl Contribution {
         shared: &mut Shared,
     ) -> Option<Made> {
         let asked = shared.device.done(shared.now, given.compute);
-        if asked == Some(Asked::Trial) && is_usable(&given, shared.manifest.layout.len) {
+        if asked == Some(Asked::Trial)
+            && is_usable(&given, shared.manifest.layout.len, &*shared.settings.jobs)
+        {
             shared.speed.tried(given.weight.into(), given.compute);
         }
         if let Some(Asked::Check { .. }) = asked {
@@ -298,7 +317,7 @@ fn accept(round: Round, given: Made, allotment: &Allotment, shared: &mut Shared)
         made.compute += compute;
         made.loss += loss;
     }
-    if is_usable(&made, shared.manifest.layout.len) {
+    if is_usable(&made, shared.manifest.layout.len, &*shared.settings.jobs) {
         // The share is that of the place in the head, not in the attempt's view.
         let place = shared.head().position(shared.me());
         let share = place.map_or(0, |place| allotment.len(place));
@@ -319,19 +338,19 @@ fn accept(round: Round, given: Made, allotment: &Allotment, shared: &mut Shared)
 }
 
 /// Whether the device's result may enter a sum.
-fn is_usable(given: &Made, elements: usize) -> bool {
-    let summable = given.loss.is_finite() && are_summable(&given.gradient);
+fn is_usable(given: &Made, elements: usize, jobs: &dyn Jobs) -> bool {
+    let summable = given.loss.is_finite() && are_summable(&given.gradient, jobs);
     given.weight > 0 && given.gradient.len() == elements && summable
 }
 
 /// Whether every element is finite, and small enough that the sum over all members is too ([`Codec::LARGEST`]).
 /// Without a branch per element, at the speed of memory.
-fn are_summable(values: &[f32]) -> bool {
+fn are_summable(values: &[f32], jobs: &dyn Jobs) -> bool {
     let largest = Codec::LARGEST.to_bits();
     let block = |values: &[f32]| {
         values
             .iter()
             .fold(false, |bad, x| bad | (x.to_bits() & !SIGN > largest))
     };
-    !values.chunks(4096).any(block)
+    !jobs::any(jobs, values, |part| part.chunks(4096).any(block))
 }

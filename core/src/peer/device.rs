@@ -1,19 +1,23 @@
 //! The device as the protocol sees it: it computes from a state, in a buffer, one task at a time.
 
 use crate::base::id::{Digest, Round};
+use crate::base::jobs::{self, Jobs};
 use crate::base::time::Time;
 use crate::ledger::cut::Cut;
 use crate::ledger::local::LocalRound;
 use crate::numeric::vector::Vector;
 use crate::peer::interface::Output;
 use crate::state::flow::Task;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 use std::time::Duration;
 
 /// Least pause between two trials of a device without a share. It also computes for at most a tenth of the time.
 const PAUSE: Duration = Duration::from_secs(10);
 const SHARE_OF_TIME: u32 = 10;
+
+/// Buffers that are kept: a lone peer's last contribution is also the last round's sums, while the next one is computed.
+const SPARES: usize = 2;
 
 /// The device's task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,8 +99,8 @@ pub(crate) struct Device {
     led: bool,
     /// Duration of the first steps of the present share, and the sum of their losses.
     lead: Option<(Duration, f32)>,
-    /// A free buffer as long as the parameters.
-    spare: Vector,
+    /// Buffers for its next tasks, oldest first. Frames under way and the last round's sums may share some.
+    spares: VecDeque<Vector>,
     /// The spans whose weights it has, as of the end of this lineage.
     given: Option<(Digest, BTreeSet<usize>)>,
 }
@@ -109,20 +113,26 @@ impl Device {
         (round, local): (Round, Option<LocalRound>),
         positions: Vec<Range<u64>>,
         params: &[f32],
+        jobs: &dyn Jobs,
     ) -> Output {
         self.asked = Some(asked);
         self.from_zero = local.is_some_and(|round| round.fresh);
-        // Some of it may still be on its way to others.
-        let spare = std::mem::take(&mut self.spare);
-        let mut buffer = spare.into_buffer().unwrap_or_default();
-        buffer.clear();
-        buffer.extend_from_slice(params);
+        let mut buffer = self.buffer(params.len());
+        jobs::copy(jobs, params, &mut buffer);
         Output::Compute {
             round,
             positions,
             buffer,
             local,
         }
+    }
+
+    /// Memory for numbers. New memory would cost more than to fill it.
+    fn buffer(&mut self, len: usize) -> Vec<f32> {
+        let is_free = |spare: &Vector| spare.is_alone() && spare.len() == len;
+        let free = self.spares.iter().position(is_free);
+        let spare = free.and_then(|at| self.spares.remove(at)?.into_buffer());
+        spare.unwrap_or_else(|| vec![0.0; len])
     }
 
     /// Whether it needs a span's weights as of the end of a lineage. From then on it counts as having them.
@@ -210,15 +220,19 @@ impl Device {
         None
     }
 
-    /// Keeps a buffer for reuse, once no frame shares it any more.
+    /// Keeps a buffer for reuse, once nobody shares it any more.
     pub fn give_back(&mut self, buffer: Vector) {
-        self.spare = buffer;
+        self.spares.push_back(buffer);
+        if self.spares.len() > SPARES {
+            self.spares.pop_front();
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::jobs::InTurn;
     use std::num::NonZeroU32;
 
     #[test]
@@ -234,6 +248,33 @@ mod tests {
         // One that really takes this long works for a tenth of the time.
         device.done(at(80_000), night);
         assert!(!device.may_try(at(120_000)));
+    }
+
+    #[test]
+    fn buffers_serve_again_once_nobody_shares_them() {
+        let mut device = Device::default();
+        let tasks = |device: &mut Device, params: &[f32]| {
+            let output = device.ask(Asked::Trial, (1, None), Vec::new(), params, &InTurn);
+            let Output::Compute { buffer, .. } = output else {
+                panic!("no task")
+            };
+            assert_eq!(buffer, params);
+            (buffer.as_ptr(), Vector::from(buffer))
+        };
+        let (first, made) = tasks(&mut device, &[1.0; 100]);
+        let shared = made.clone();
+        device.give_back(made);
+        let (second, made) = tasks(&mut device, &[2.0; 100]);
+        assert_ne!(second, first, "the last round's sums are in it");
+        device.give_back(made);
+        drop(shared);
+        for expected in [first, second, first] {
+            let (at, made) = tasks(&mut device, &[3.0; 100]);
+            assert_eq!(at, expected);
+            device.give_back(made);
+        }
+        let (_, made) = tasks(&mut device, &[4.0; 7]);
+        device.give_back(made);
     }
 
     #[test]

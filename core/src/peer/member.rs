@@ -20,6 +20,7 @@ use crate::ledger::seal::Seal;
 use crate::ledger::tickets::Barred;
 use crate::ledger::{self, Header};
 use crate::numeric::optim::Step;
+use crate::numeric::vector::Vector;
 use crate::peer::agreement::{Agreement, Verdict, Work};
 use crate::peer::contribution::Contribution;
 use crate::peer::device::Made;
@@ -627,9 +628,10 @@ impl Member {
             return Next::Stay;
         }
         let null = self.is_null;
+        let nothing = Vector::default();
         let own = match self.contribution.made() {
-            _ if null => Some(&[][..]),
-            made => made.map(|made| &made.gradient[..]),
+            _ if null => Some(&nothing),
+            made => made.map(|made| &made.gradient),
         };
         let checked = match &piece {
             Message::Piece {

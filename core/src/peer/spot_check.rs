@@ -174,7 +174,13 @@ pub(crate) fn go_on(shared: &mut Shared) {
     } else {
         &check.params
     };
-    let output = shared.device.ask(asked, (check.round, None), positions, params);
+    let output = shared.device.ask(
+        asked,
+        (check.round, None),
+        positions,
+        params,
+        &*shared.settings.jobs,
+    );
     shared.out.push_back(output);
 }
 

@@ -2,6 +2,7 @@
 //! block, so a newcomer may fetch blocks of different rounds and bring each up to date by itself.
 
 use crate::base::id::Digest;
+use crate::base::jobs::{InTurn, Jobs};
 use crate::collective::Assembly;
 use crate::ledger::Head;
 use crate::ledger::Record;
@@ -227,7 +228,7 @@ impl State {
         record: &Record,
         sums: &Assembly,
     ) -> bool {
-        let Some(step) = plan(manifest, head, record, sums) else {
+        let Some(step) = plan(manifest, head, record, sums, &InTurn) else {
             return false;
         };
         let updates = sums.codec().of_updates();
@@ -269,14 +270,20 @@ impl State {
 /// The mean gradient is the sum over its weight. Its global norm, for clipping, is taken piece by piece in the
 /// order of the vector, so that it is the same everywhere. If members keep parts of the moments, they have
 /// exchanged the squares.
-pub fn plan(manifest: &Manifest, head: &Head, record: &Record, sums: &Assembly) -> Option<Step> {
+pub fn plan(
+    manifest: &Manifest,
+    head: &Head,
+    record: &Record,
+    sums: &Assembly,
+    jobs: &dyn Jobs,
+) -> Option<Step> {
     let squared = || {
         sums.squared().unwrap_or_else(|| {
-            let (mut squared, means) = (0.0f64, manifest.layout.means());
-            sums.decode(0..manifest.layout.len, |range, values| {
-                squared += norm_squared_without(&means, range.start, values)
-            });
-            squared
+            let means = manifest.layout.means();
+            let of_piece =
+                |range: Range<usize>, values: &[f32]| norm_squared_without(&means, range.start, values);
+            let pieces = sums.of_pieces(of_piece, jobs);
+            pieces.iter().fold(0.0, |sum, squared| sum + squared)
         })
     };
     plan_by(manifest, head, record, squared)

@@ -9,6 +9,7 @@ use annulus_core::collective::{Assembly, Plan};
 use annulus_core::config::Manifest;
 use annulus_core::feedback::compensate;
 use annulus_core::id::{Digest, PeerId};
+use annulus_core::jobs::InTurn;
 use annulus_core::ledger::{Founder, Head, Record};
 use annulus_core::local::{LocalOptimizer, LocalRound};
 use annulus_core::signature::Scheme;
@@ -138,7 +139,7 @@ impl Replay {
         if self.manifest.copies.is_some() {
             return self.kept_round(record, sums, errors);
         }
-        let step = |sums| state::plan(&self.manifest, &self.head, record, sums);
+        let step = |sums| state::plan(&self.manifest, &self.head, record, sums, &InTurn);
         if let Some((sums, step)) = sums.as_ref().and_then(|sums| Some((sums, step(sums)?))) {
             self.state.apply_round(&self.manifest, &step, sums, 0..len);
             self.errors = authors().zip(errors.into_iter().flatten()).collect();

@@ -6,6 +6,7 @@ use super::super::step::{Sends, Violation};
 use super::{Run, Sum};
 use crate::base::id::PeerId;
 use crate::base::planted::Bug;
+use crate::numeric::vector::Vector;
 use crate::wire::Leg;
 use bytes::Bytes;
 use std::ops::Range;
@@ -58,10 +59,10 @@ impl Run {
         // Words first, which carry the headers.
         for place in self.plan.begins(self.me) {
             if kept.part(place.0, place.1).is_none() {
-                self.add_up(&[], place.0, place.1, out)?;
+                self.add_up(&Vector::default(), place.0, place.1, out)?;
             }
         }
-        self.add_up(&[], self.me, 0, out)?;
+        self.add_up(&Vector::default(), self.me, 0, out)?;
         let Some(lanes) = &kept.lanes else { return Ok(()) };
         debug_assert_eq!(own.len(), lanes.len_of(self.me));
         for (range, place) in kept.touching(&(0..self.plan.cut.len)) {

@@ -100,7 +100,13 @@ impl Member {
     /// Applies a round, if it changes the state.
     pub(super) fn commit(&mut self, record: Record, shared: &mut Shared) -> Next {
         handover::prove(&record, shared);
-        let Some(mut step) = plan(&shared.manifest, shared.head(), &record, &self.reduce.gathered) else {
+        let Some(mut step) = plan(
+            &shared.manifest,
+            shared.head(),
+            &record,
+            &self.reduce.gathered,
+            &*shared.settings.jobs,
+        ) else {
             return self.applied(record, shared.now, shared);
         };
         if self.out_by.is_some_and(|by| by != step) {

@@ -396,7 +396,13 @@ impl Member {
         if shared.check_said(&record).is_err() {
             return;
         }
-        let Some(step) = plan(&shared.manifest, head, &record, &self.reduce.gathered) else {
+        let Some(step) = plan(
+            &shared.manifest,
+            head,
+            &record,
+            &self.reduce.gathered,
+            &*shared.settings.jobs,
+        ) else {
             return;
         };
         let mut after = head.clone();

@@ -39,7 +39,13 @@ impl Member {
                 return Ok(());
             };
             let record = self.record(headers);
-            let step = plan(&shared.manifest, shared.head(), &record, &self.reduce.gathered);
+            let step = plan(
+                &shared.manifest,
+                shared.head(),
+                &record,
+                &self.reduce.gathered,
+                &*shared.settings.jobs,
+            );
             if due.iter().any(|place| self.reduce.lets_out(*place)) {
                 self.out_by = step;
             }

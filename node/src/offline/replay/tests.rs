@@ -7,8 +7,10 @@ use annulus_core::codec::Codec;
 use annulus_core::collective::{Run, Sends};
 use annulus_core::config::Layout;
 use annulus_core::id::{Contact, PeerId};
+use annulus_core::jobs::InTurn;
 use annulus_core::ledger::{Header, Member, Trials};
 use annulus_core::optim::Optimizer;
+use annulus_core::vector::Vector;
 use std::collections::VecDeque;
 use std::convert::Infallible;
 
@@ -92,6 +94,7 @@ fn reduced(
     contributions: &[Vec<f32>],
 ) -> Vec<(Assembly, Option<Vec<f32>>)> {
     let (n, attempt) = (contributions.len(), head.attempt_of(record));
+    let contributions: Vec<Vector> = contributions.iter().map(|own| own.clone().into()).collect();
     let members: Vec<PeerId> = record.headers.iter().map(|h| h.peer).collect();
     let plan = Plan::of(manifest, head, &members);
     let new = |me| {
@@ -113,11 +116,7 @@ fn reduced(
     for me in 0..n {
         let mut out = Sends::default();
         all[me]
-            .start(
-                &contributions[me].clone().into(),
-                record.headers[me].clone(),
-                &mut out,
-            )
+            .start(&contributions[me], record.headers[me].clone(), &mut out)
             .unwrap();
         queue.extend(out.to.into_iter().map(|(to, m)| (members[me], to, m)));
     }
@@ -161,7 +160,7 @@ fn a_replay_gives_the_bits_that_members_get() {
                     for (i, (sums, lost)) in sums.into_iter().enumerate() {
                         errors[i] = lost.unwrap_or_default();
                         let mut next = state.clone();
-                        let step = state::plan(&manifest, &head, &record, &sums).unwrap();
+                        let step = state::plan(&manifest, &head, &record, &sums, &InTurn).unwrap();
                         next.apply_round(&manifest, &step, &sums, 0..len);
                         let mut once = replay.clone();
                         assert_eq!(once.round(&record, contribute).unwrap(), next.digest());
