@@ -272,8 +272,8 @@ fn seeds_of_liars_that_once_failed_hold() {
     // Of the checker: a visitor waits behind a line that takes seconds for each round, or devices that take half a
     // minute for each sample. A lone peer finished while others' devices did what they had begun while slow.
     let slow_rounds = [101_000_022_315, 103_000_027_491, 108_000_021_164];
-    // Of the checker: a slow founder's first round, which it computes alone, takes longer than a visitor may wait.
-    let slow_founder = [910_000_000_053];
+    // Of the checker: a slow founder's first rounds, which it computes alone, take longer than a visitor may wait.
+    let slow_founder = [910_000_000_053, 109_000_030_823];
     // Of the checker: of 40 elements, a liar's noise was like the true values by chance, twice in three checks.
     let likely_noise = [109_000_012_093];
     let of_liars = [

@@ -25,6 +25,8 @@ const JOIN_US: u64 = 20_000_000;
 const VISIT_US: u64 = 100_000_000;
 /// Rounds in which a peer can catch up.
 const CATCH_UP: f64 = 12.0;
+/// Rounds of which the founder computes all or nearly all.
+const ALONE: u64 = 3;
 /// No ticket is closed for longer.
 const CLOSED_US: u64 = 20_000_000;
 /// In each minute, guests of one ticket hold up no more rounds.
@@ -169,8 +171,9 @@ impl World {
 
     /// Where a page is the only cause of trouble: all honest peers come in soon, and no ticket is closed for long.
     pub(super) fn check_visitors(&mut self) {
-        // The founder computes its first round alone, which may take as long as all peers' work for many.
-        if !self.plan.has_page || self.hopeless || self.nodes[0].commits == 0 {
+        // The founder computes its first round alone, the second too if it overlaps, and nearly all of the next, since
+        // newcomers begin with a sample. Each may take as long as all peers' work for many.
+        if !self.plan.has_page || self.hopeless || self.nodes[0].commits < ALONE {
             return;
         }
         // A member has a sample at least, and a sponsor sends all values of a round to each that follows it.
