@@ -124,6 +124,8 @@ fn worlds_that_failed_once_hold() {
     let between = [103_000_008_478, 108_000_031_604];
     // The last member left, and two went on from its rounds without remembering a common place.
     let all_left = [104_000_000_429];
+    // One that had gone on alone lost another again and again, and so forgot where it had parted from the rest.
+    let came_and_went = [109_000_044_339];
     for seed in once
         .into_iter()
         .chain(aside)
@@ -137,6 +139,7 @@ fn worlds_that_failed_once_hold() {
         .chain(stuck)
         .chain(between)
         .chain(all_left)
+        .chain(came_and_went)
         .chain(later)
         .chain(last)
         .chain(slow)
