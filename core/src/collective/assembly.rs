@@ -147,13 +147,22 @@ impl Assembly {
         if usize::from(chunk) >= self.cut.members || !self.fits(usize::from(chunk), piece as usize, &data) {
             return None;
         }
+        Some(self.add(chunk, piece, data))
+    }
+
+    /// Adds a piece that is a sum of this vector, since this member has made it. False if it is there already.
+    pub(super) fn add(&mut self, chunk: u16, piece: u32, data: Bytes) -> bool {
+        debug_assert!(
+            self.fits(usize::from(chunk), piece as usize, &data),
+            "what can be summed gives what can be a sum"
+        );
         let slot = &mut self.pieces[usize::from(chunk)][piece as usize];
         let new = slot.is_none();
         if new {
             *slot = Some(data);
             self.lacking -= 1;
         }
-        Some(new)
+        new
     }
 
     /// A piece, if it is there.

@@ -474,7 +474,10 @@ impl Run {
         out: &mut Sends,
     ) -> Result<(), Violation> {
         let (c, p) = (chunk as u16, piece as u32);
-        let new = self.gathered.put(c, p, data.clone());
+        let new = match sender == self.me {
+            true => Some(self.gathered.add(c, p, data.clone())),
+            false => self.gathered.put(c, p, data.clone()),
+        };
         if !new.ok_or(Violation::of_plan(self.members[sender]))? {
             return Ok(());
         }

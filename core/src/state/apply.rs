@@ -21,6 +21,9 @@ use crate::state::lineage::Lineage;
 /// turns cost little.
 const TURN: usize = 1 << 17;
 
+/// The same for a peer alone: some milliseconds, in which only newcomers may wait. More work for each start of a thread.
+const ALONE: usize = 1 << 20;
+
 /// A state of fewer bytes is applied without turns.
 const SHORT: u64 = 1 << 20;
 
@@ -109,7 +112,9 @@ impl Applying {
         jobs: &dyn Jobs,
     ) -> Progress {
         let first = self.blocks.len();
-        let turn = (TURN / manifest.block()).max(1) * jobs.width();
+        let (_, _, with_others) = self.held;
+        let elements = if with_others { TURN } else { ALONE };
+        let turn = (elements / manifest.block()).max(1) * jobs.width();
         let step = &self.step;
         let before = self.proven.map(|_| &lineage.blocks[first..]);
         let blocks = lineage.state.blocks_mut(first as u32..(first + turn) as u32);
