@@ -38,10 +38,12 @@ pub struct TaskFactory {
     pub files: &'static [&'static str],
     /// Whether it is the task for a folder of data where the user names none.
     pub is_for: fn(&Path) -> bool,
-    /// The name of the file that it packs a folder of data into; none: it reads folders themselves.
+    /// The name of the file that it packs data into; none: it reads all data as it is.
     pub packed: Option<&'static str>,
-    /// Packs a folder: settings as JSON text, the folder, and what hears how many of how many steps are done.
-    pub pack: PackFolder,
+    /// Whether data must be packed, where `packed` names a file.
+    pub must_pack: fn(&Path) -> bool,
+    /// Packs data: settings as JSON text, where the data is, and what hears how many of how many steps are done.
+    pub pack: PackData,
     /// Its settings with their default values: an object, or null if it has none.
     pub defaults: fn() -> Value,
     /// What its settings do: `key=value` as it is typed, and one line.
@@ -78,8 +80,8 @@ pub type MakePruning = fn(&BTreeMap<String, String>, f64) -> Result<Option<Pruni
 #[cfg(not(target_family = "wasm"))]
 pub type MakeGguf = fn(&BTreeMap<String, String>, &[FileTensor], bool) -> Result<Option<Vec<u8>>, TaskError>;
 
-/// Makes a file of a folder.
-pub type PackFolder = fn(&str, &Path, &mut dyn FnMut(u64, u64)) -> Result<Vec<u8>, TaskError>;
+/// Makes a file of the user's data.
+pub type PackData = fn(&str, &Path, &mut dyn FnMut(u64, u64)) -> Result<Vec<u8>, TaskError>;
 
 /// Loads a task for inner steps of a model: its settings as JSON text, the model's layout, and the files that inner steps
 /// need.
@@ -256,7 +258,8 @@ impl TaskFactory {
             files: T::FILES,
             is_for: T::is_for,
             packed: T::PACKED,
-            pack: |config, folder, tell| T::pack(&settings::<T>(config)?, folder, tell),
+            must_pack: T::packs,
+            pack: |config, data, tell| T::pack(&settings::<T>(config)?, data, tell),
             defaults: || json(&T::Config::default()),
             help: T::HELP,
             check: |config| read::<T>(config).map(drop),
@@ -279,7 +282,7 @@ impl TaskFactory {
     /// The name of the file that it packs this data into; none if it takes the data as it is, such as a folder that already has
     /// the packed file.
     pub fn packs(&self, data: &Path) -> Option<&'static str> {
-        let packed = self.packed.filter(|_| data.is_dir());
+        let packed = self.packed.filter(|_| (self.must_pack)(data));
         packed.filter(|name| !data.join(name).exists())
     }
 
@@ -321,6 +324,7 @@ impl TaskFactory {
             files: &[],
             is_for: |_| false,
             packed: None,
+            must_pack: |_| false,
             pack: |_, _, _| Err("not packed here".into()),
             defaults,
             help: &[],

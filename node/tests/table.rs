@@ -36,6 +36,15 @@ fn predicted(model: &str, rows: &str) -> String {
     String::from_utf8(output.stdout).expect("UTF-8")
 }
 
+/// The model file of a run on these rows alone.
+fn trained(folder: &Folder, rows: &str, rounds: &str) -> String {
+    let (data, out) = (folder.join("sales.csv"), folder.join("run"));
+    std::fs::write(&data, rows).expect("writable");
+    let output = train_on(&data, &out, &["target=bought", rounds]);
+    assert!(output.status.success(), "{}", told(&output));
+    format!("{out}/model.safetensors")
+}
+
 #[test]
 fn all_peers_and_the_file_predict_the_same_bytes_though_one_was_killed() {
     let _alone = alone();
@@ -158,6 +167,62 @@ fn bad_rows_are_told_all_at_once_and_a_dry_run_names_the_task() {
     assert!(String::from_utf8_lossy(&output.stdout).contains("table"));
 }
 
+/// A table that pandas wrote twice: as Parquet and as CSV.
+const TWICE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/table/tests/fixtures");
+
+#[test]
+#[cfg(feature = "parquet")]
+fn a_parquet_file_is_learned_and_predicted_as_its_csv_is() {
+    let folder = Folder::new("table-parquet");
+    let (data, csv) = (format!("{TWICE}/zstd.parquet"), format!("{TWICE}/pandas.csv"));
+    let text = std::fs::read_to_string(&csv).expect("readable");
+    let text = text.replace("True", "true").replace("False", "false");
+    let csv = folder.join("same.csv");
+    std::fs::write(&csv, text).expect("writable");
+    let predictions = [&data, &csv].map(|data| {
+        let out = folder.join(if data == &csv { "of-csv" } else { "of-parquet" });
+        let output = train_on(data, &out, &["target=price", "rounds=40"]);
+        assert!(output.status.success(), "{}", told(&output));
+        let model = Path::new(&out).join("model.safetensors");
+        [&data, &csv].map(|rows| {
+            let output = run(&["predict", &model.display().to_string(), rows]);
+            assert!(output.status.success(), "{}", told(&output));
+            let text = String::from_utf8(output.stdout).expect("UTF-8");
+            let predicted = text
+                .lines()
+                .map(|line| line.rsplit(',').next().map(str::to_owned));
+            predicted.collect::<Vec<_>>()
+        })
+    });
+    assert!(predictions[0][0].len() > 60);
+    assert!(
+        predictions
+            .iter()
+            .flatten()
+            .all(|other| *other == predictions[0][0])
+    );
+    // A joiner fetches CSV, and so does whoever resumes.
+    let packed = Path::new(&folder.join("of-parquet")).join("table.csv");
+    assert!(std::fs::read(packed).is_ok_and(|csv| csv.starts_with(b"\"id\",\"small\"")));
+}
+
+#[test]
+#[cfg(not(feature = "parquet"))]
+fn a_program_without_parquet_says_what_to_do() {
+    let folder = Folder::new("table-parquet");
+    let output = train_on(
+        &format!("{TWICE}/zstd.parquet"),
+        &folder.join("run"),
+        &["target=price"],
+    );
+    let error = told(&output);
+    assert!(
+        error.contains("Save the table as CSV, or build with --features parquet"),
+        "{error}"
+    );
+    assert!(!Path::new(&folder.join("run")).exists());
+}
+
 #[test]
 fn a_run_that_could_not_begin_leaves_nothing_behind() {
     let folder = Folder::new("table-nothing");
@@ -184,16 +249,9 @@ fn a_run_that_could_not_begin_leaves_nothing_behind() {
 fn a_thousand_requests_at_once_get_what_predict_says() {
     let _alone = alone();
     let folder = Folder::new("table-serve");
-    let (data, new, out) = (
-        folder.join("sales.csv"),
-        folder.join("new.csv"),
-        folder.join("run"),
-    );
-    std::fs::write(&data, table(300)).expect("writable");
+    let new = folder.join("new.csv");
     std::fs::write(&new, NEW).expect("writable");
-    let trained = train_on(&data, &out, &["target=bought", "rounds=200"]);
-    assert!(trained.status.success(), "{}", told(&trained));
-    let model = format!("{out}/model.safetensors");
+    let model = trained(&folder, &table(300), "rounds=200");
     let server = Server::start(&model);
 
     let expected = predicted(&model, &new);
@@ -259,11 +317,7 @@ fn a_thousand_requests_at_once_get_what_predict_says() {
 #[test]
 fn a_server_that_other_machines_reach_answers_only_with_its_token() {
     let folder = Folder::new("table-token");
-    let (data, out) = (folder.join("sales.csv"), folder.join("run"));
-    std::fs::write(&data, table(60)).expect("writable");
-    let trained = train_on(&data, &out, &["target=bought", "rounds=2"]);
-    assert!(trained.status.success(), "{}", told(&trained));
-    let model = format!("{out}/model.safetensors");
+    let model = trained(&folder, &table(60), "rounds=2");
 
     for (listen, advice) in [
         ("8080", "write HOST:PORT, such as --listen 127.0.0.1:8080"),
@@ -313,11 +367,7 @@ fn a_server_that_other_machines_reach_answers_only_with_its_token() {
 #[test]
 fn foreign_pages_get_nothing_of_a_served_model_and_cost_it_no_work() {
     let folder = Folder::new("table-foreign");
-    let (data, out) = (folder.join("sales.csv"), folder.join("run"));
-    std::fs::write(&data, table(60)).expect("writable");
-    let trained = train_on(&data, &out, &["target=bought", "rounds=2"]);
-    assert!(trained.status.success(), "{}", told(&trained));
-    let server = Server::start(&format!("{out}/model.safetensors"));
+    let server = Server::start(&trained(&folder, &table(60), "rounds=2"));
     let own = server.address();
     let port = own.rsplit_once(':').expect("a port").1;
     let row = r#"{"town": "Bern", "age": 70}"#;

@@ -21,6 +21,8 @@ pub fn run(root: &Path) -> Result<bool, String> {
     title("program");
     let mut build = cargo(root);
     build.args(["build", "--release", "--locked", "--bin", "annulus"]);
+    // Plain builds do without, since it has Burn compiled with other features of crates beneath it.
+    build.args(["--features", "parquet"]);
     if !succeeds(build) {
         return Ok(false);
     }

@@ -36,6 +36,9 @@ pub fn test(root: &Path, seeds: &str) -> bool {
     succeeds(compile_tests(root));
     tally.add(page.finish());
     tally.add(cargo_test(root, &[], &[]));
+    title("tables in Parquet");
+    let with_parquet = ["--package", "annulus-table", "--features", "parquet"];
+    tally.add(cargo_test(root, &with_parquet, &["parquet"]));
     tally.add(python::test(root));
     title("simulation");
     tally.count(sim(root, &["--seeds", seeds]));
@@ -219,11 +222,16 @@ fn compile_tests(root: &Path) -> Command {
     command
 }
 
-/// Runs tests, and names those that failed.
+/// Runs tests of all packages, unless `which` names one, and names those that failed.
 fn run_tests(root: &Path, which: &[&str], how: &[&str]) -> (Tally, Vec<String>) {
+    let packages: &[&str] = match which.contains(&"--package") {
+        true => &[],
+        false => &["--workspace"],
+    };
     let mut command = cargo(root);
     command
-        .args(["test", "--release", "--workspace", "--no-fail-fast"])
+        .args(["test", "--release", "--no-fail-fast"])
+        .args(packages)
         .args(which)
         .args(["--", "--show-output"])
         .args(how);

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 /// Largest file that is read.
 const LIMIT: usize = 4 << 30;
 
-/// Predict the rows of a CSV or TSV file, a picture, or a folder of pictures with a trained model.
+/// Predict the rows of a CSV, TSV or Parquet file, a picture, or a folder of pictures with a trained model.
 ///
 /// Writes CSV to standard output: a table's rows with the prediction behind each, or a row for each picture; for classes also a
 /// probability for each. Columns may be in another order, and there may be more of them. The model file alone is enough, on any
@@ -22,7 +22,7 @@ const LIMIT: usize = 4 << 30;
 pub struct Args {
     /// The run's folder, or a file that `annulus export` wrote.
     pub model: PathBuf,
-    /// What to predict: rows as CSV or TSV, a PNG or JPEG file, or a folder of such.
+    /// What to predict: rows as CSV, TSV or Parquet, a PNG or JPEG file, or a folder of such.
     #[arg(value_name = "FILE|FOLDER")]
     pub input: PathBuf,
     /// The checkpoint to predict with: newest, best (of a run with keep_best=on), or the round after which it was saved.

@@ -215,7 +215,12 @@ impl Saved {
             let packed = packed
                 .map(|name| self.home().join(name))
                 .filter(|path| path.exists());
-            let loaded = load_of_run(&manifest, data.or(packed.as_deref()), factories);
+            let load = |data: Option<&Path>| load_of_run(&manifest, data, factories);
+            let loaded = match (data, packed) {
+                // What lies there may be a file of the user's by that name.
+                (None, Some(packed)) => load(Some(&packed)).or_else(|_| load(None)),
+                _ => load(data),
+            };
             return match (loaded, data) {
                 (Ok(loaded), _) => Ok(Some(loaded)),
                 (Err(error), Some(_)) => Err(error),

@@ -78,7 +78,7 @@ pub trait Task: Send + Sync + Sized + 'static {
     /// Endings of data files, such as `csv`, for which this is the task where the user names none.
     const FILES: &'static [&'static str] = &[];
 
-    /// The name of the file that [`pack`](Self::pack) makes of a folder of data; none: the run learns from the folder itself.
+    /// The name of the file that [`pack`](Self::pack) makes of the user's data; none: the run learns from the data itself.
     const PACKED: Option<&'static str> = None;
 
     /// Whether inner steps ([`stages`](Self::stages)) need this file of the run's data, such as the model itself. A peer that
@@ -94,25 +94,25 @@ pub trait Task: Send + Sync + Sized + 'static {
         false
     }
 
-    /// Turns the user's folder into the file [`PACKED`](Self::PACKED), from which the run learns instead: lossy or slow work, such
+    /// Whether the user's data must be packed, where [`PACKED`](Self::PACKED) names a file.
+    fn packs(data: &Path) -> bool {
+        data.is_dir()
+    }
+
+    /// Turns the user's data into the file [`PACKED`](Self::PACKED), from which the run learns instead: lossy or slow work, such
     /// as decoding pictures, once, by the peer that founds the run. [`new`](Self::new) gets that file, here and on all peers.
     /// `tell` hears how many of how many steps are done.
     ///
     /// # Errors
     ///
-    /// If the folder cannot be used.
+    /// If the data cannot be used.
     fn pack(
         config: &Self::Config,
-        folder: &Path,
+        data: &Path,
         tell: &mut dyn FnMut(u64, u64),
     ) -> Result<Vec<u8>, TaskError> {
         let _ = (config, tell);
-        Err(format!(
-            "the task {} packs no folders such as {}",
-            Self::NAME,
-            folder.display()
-        )
-        .into())
+        Err(format!("the task {} packs no data such as {}", Self::NAME, data.display()).into())
     }
 
     /// Loads the data. `data` is the user's file or folder, if any: on disk, or in the memory of a tab that has fetched

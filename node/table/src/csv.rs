@@ -3,6 +3,7 @@
 
 use crate::error::{Fault, TableError};
 use crate::number::grouped;
+use crate::parquet::is_parquet;
 use std::collections::BTreeSet;
 
 /// The rows of a file that have as many fields as its header, in their order.
@@ -27,6 +28,12 @@ impl Rows {
         let fail = |what: &str| Err(TableError::Other(format!("{name} {what}")));
         if bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff") {
             return fail("is UTF-16: save it as UTF-8");
+        }
+        if is_parquet(bytes) {
+            return fail(
+                "is a Parquet file. The peer that founds a run converts it, if its name ends in .parquet; to take part in a \
+                 run, leave it out or name the table.csv of the run's folder",
+            );
         }
         let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
         let separator = match name.to_lowercase().ends_with(".tsv") {

@@ -12,6 +12,7 @@ use crate::features::Features;
 use crate::metrics::{self, Metric};
 use crate::network::{Member, Network, softmax};
 use crate::number::{grouped, listed, not_a_number, short};
+use crate::parquet::as_csv;
 use crate::schema::{Schema, Target};
 use crate::table::Table;
 use serde::{Deserialize, Serialize};
@@ -91,14 +92,14 @@ impl Predictor {
         answer
     }
 
-    /// Predicts the rows of a CSV or TSV file: its columns, and behind them `TARGET_predicted` and, for classes, a
+    /// Predicts the rows of a CSV, TSV or Parquet file, as CSV or TSV: its columns, and behind them `TARGET_predicted` and, for classes, a
     /// probability for each, `TARGET_CLASS`. The order of columns does not matter, and others may be there.
     ///
     /// # Errors
     ///
     /// If a column is missing, or some cells cannot be read as the schema says: all of them.
     pub fn predict(&self, name: &str, bytes: &[u8]) -> Result<String, TableError> {
-        let (rows, faults) = Rows::read(name, bytes)?;
+        let (rows, faults) = Rows::read(name, &as_csv(name, bytes, &mut |_, _| {})?)?;
         let columns = self.places(name, &rows)?;
         let cells = self.cells(name, &rows, &columns, faults)?;
         let (mut out, separator) = (String::new(), rows.separator);

@@ -1,6 +1,6 @@
 //! Predicts a column of a table from the others: a number, or one of some classes.
 //!
-//! The data is a CSV or TSV file. `annulus-table` reads it, guesses the kinds of columns and divides the rows; this task
+//! The data is a CSV or TSV file; a Parquet file becomes CSV before the run begins. `annulus-table` reads it, guesses the kinds of columns and divides the rows; this task
 //! adds the model and its loss. The model is several small networks in one flat vector, which train side by side on the
 //! same batches. At the end the validation rows say how much each counts, and the test rows judge the whole.
 
@@ -19,6 +19,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::num::{NonZeroU32, NonZeroU64};
+use std::path::Path;
 
 use super::init;
 use crate::task::{
@@ -27,14 +28,25 @@ use crate::task::{
 };
 use crate::trainer::with_parameters;
 use annulus_core::Digest;
+#[cfg(not(target_family = "wasm"))]
+use annulus_net::files::read_named;
+#[cfg(not(target_family = "wasm"))]
+use annulus_table::as_csv;
 use model::Members;
 use rows::digest;
 
 /// Rows to evaluate at once: enough to keep a processor busy.
 const EVALUATION_BATCH: usize = 1_000;
 
-/// The table's name in a folder.
+/// The table's name in a folder, also of the CSV that a Parquet file becomes.
 const TABLE: &str = "table.csv";
+
+/// The ending of Parquet files, which become CSV before a run begins.
+const PARQUET: &str = "parquet";
+
+/// The most bytes of a Parquet file.
+#[cfg(not(target_family = "wasm"))]
+const LARGEST: usize = 4 << 30;
 
 /// Rows for one processor core at once; fewer would only wait for each other.
 const PIECE: usize = 64;
@@ -98,7 +110,8 @@ impl Task for TableTask {
         "trials=12",
     ];
     const PREDICTS: Option<&'static str> = Some("NEW.csv");
-    const FILES: &'static [&'static str] = &["csv", "tsv"];
+    const FILES: &'static [&'static str] = &["csv", "tsv", PARQUET];
+    const PACKED: Option<&'static str> = Some(TABLE);
     const HELP: &'static [(&'static str, &'static str)] = &[
         ("target=COLUMN", "the column to predict"),
         (
@@ -155,6 +168,17 @@ impl Task for TableTask {
         ),
         init::HELP,
     ];
+
+    fn packs(data: &Path) -> bool {
+        let ending = data.extension().map(|ending| ending.to_ascii_lowercase());
+        ending.is_some_and(|ending| ending == PARQUET)
+    }
+
+    #[cfg(not(target_family = "wasm"))]
+    fn pack(_: &Options, file: &Path, tell: &mut dyn FnMut(u64, u64)) -> Result<Vec<u8>, TaskError> {
+        let bytes = read_named(file, LARGEST)?;
+        Ok(as_csv(&file.display().to_string(), &bytes, tell)?.into_owned())
+    }
 
     fn new(options: Options, data: Option<&Data>) -> Result<Self, TaskError> {
         let data = data.ok_or("the task table needs a file: --data FILE.csv target=COLUMN")?;
