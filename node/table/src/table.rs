@@ -137,7 +137,7 @@ impl Reading<'_> {
         let divider = self.divider()?;
         let guess = self.target(target);
         let (inputs, ignored) = self.inputs(target, divider);
-        let good = self.good((target, &guess), &inputs, &mut faults);
+        let good = self.good((target, &guess), (&inputs, divider), &mut faults);
         if !faults.is_empty() && self.options.bad_rows == BadRows::Fail {
             return Err(TableError::Rows(Faults {
                 file: self.name.to_owned(),
@@ -293,7 +293,7 @@ impl Reading<'_> {
     fn good(
         &self,
         (target, guess): (usize, &Guess),
-        inputs: &[(usize, Input)],
+        (inputs, divider): (&[(usize, Input)], Divider),
         faults: &mut Vec<Fault>,
     ) -> Vec<usize> {
         let word = |cell: &str, numbers: u64| {
@@ -322,6 +322,15 @@ impl Reading<'_> {
                 if of.kind == Kind::Number && is_word(cell) {
                     add(Some(*column), word(cell, of.numbers));
                 }
+            }
+            if let Divider::Parts(column) = divider
+                && Part::named(self.rows.cell(row, column)).is_none()
+            {
+                let cell: String = self.rows.cell(row, column).chars().take(40).collect();
+                add(
+                    Some(column),
+                    format!("{cell:?} is none of train, validation and test"),
+                );
             }
             if faults.len() == before {
                 good.push(row);
@@ -374,7 +383,7 @@ impl Reading<'_> {
         match divider {
             Divider::Number => (Split::by_row(classes), "split by row".into()),
             Divider::Parts(column) => {
-                let part = |row: &usize| Part::named(cell(row, column)).unwrap_or(Part::Train);
+                let part = |row: &usize| Part::named(cell(row, column)).expect("other rows are left out");
                 let parts = good.iter().map(part).collect();
                 (
                     Split::given(parts, classes),

@@ -145,6 +145,22 @@ fn a_split_column_is_found_and_groups_and_time_are_kept() {
     assert_eq!(table.rows.test, (0..100).step_by(4).collect::<Vec<_>>());
     assert_eq!((table.rows.train.len(), table.rows.validation.len()), (67, 8));
     assert!(table.schema.ignored.iter().any(|column| column.name == "extra"));
+    let mistyped = text.replacen(",test", ",tset", 1);
+    let by = Options {
+        split_column: "extra".into(),
+        ..options("price")
+    };
+    let error = Table::read("t.csv", mistyped.as_bytes(), &by)
+        .unwrap_err()
+        .to_string();
+    let told = "line 2, column extra: \"tset\" is none of train, validation and test";
+    assert!(error.contains(told) && error.contains("1 of 100 rows"), "{error}");
+    let skipping = Options {
+        bad_rows: BadRows::Skip,
+        ..by
+    };
+    let table = Table::read("t.csv", mistyped.as_bytes(), &skipping).unwrap();
+    assert_eq!((table.len(), table.rows.test.len()), (99, 24));
     let table = Table::read("t.csv", text.as_bytes(), &options("extra")).unwrap();
     assert!(
         table.rows.test.len() < 20,
