@@ -398,6 +398,18 @@ fn an_external_worker_that_is_not_there() {
 }
 
 #[test]
+fn a_split_run_does_not_save_by_time() {
+    let folder = Folder::new("by-time");
+    let out = folder.join("out");
+    let args = ["train", "--device", "cpu", "train=500", "test=100", "--out", &out];
+    let of_run = ["--no-announce", "--split", "2", "checkpoint_every=5m"];
+    assert_tells(
+        &refusal(&[&args[..], &of_run].concat()),
+        &["checkpoint_every=N in rounds, the same everywhere"],
+    );
+}
+
+#[test]
 fn a_folder_without_a_data_set_is_told_what_it_may_hold() {
     let folder = Folder::new("no-data-set");
     let tables = folder.join("tables");

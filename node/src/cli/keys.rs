@@ -223,7 +223,7 @@ pub fn find(name: &str) -> Option<&'static Key> {
 pub fn help(tasks: &[TaskFactory]) -> String {
     let width = terminal::size().0.min(100);
     let mut text =
-        String::from("Settings of every run, fixed when it begins, and of this peer (the last three):\n");
+        String::from("Settings of every run, fixed when it begins, and of this peer (the last four):\n");
     for key in KEYS {
         let of = |task: &TaskFactory| key.default_of(task);
         let usual = tasks.first().map_or(key.default, of);

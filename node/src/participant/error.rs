@@ -170,9 +170,16 @@ pub enum Error {
          micro_batch: leave it out"
     )]
     GpuMemoryOfSpans,
+    /// Members of a split model save at the same rounds.
+    #[error(
+        "the model of this run is split over its members, which can only go back to a round that all of them saved: give \
+         checkpoint_every=N in rounds, the same everywhere, not a time"
+    )]
+    SavesByTime,
     /// The command needs the whole model, which nobody in this run has.
     #[error(
-        "the model of this run is split over its members: its rounds cannot be computed anew by this command yet"
+        "the model of this run is split over its members, and this command needs all of it: write one file first, with \
+         `annulus export RUN1 model.safetensors --with RUN2`, and name that"
     )]
     Split,
     /// The process cannot be bound to some cores.

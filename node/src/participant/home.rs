@@ -152,6 +152,9 @@ fn settings(own: Settings, manifest: &Manifest, local: &Local) -> Result<Setting
     if let Some(split) = &manifest.split {
         settings.room = split::room(manifest, split, local.memory, local.spans)?;
         settings.saves_every = local.checkpoint_every.rounds;
+        if settings.saves_every == 0 && local.checkpoint_every.time.is_some() {
+            return Err(Error::SavesByTime);
+        }
     }
     Ok(settings)
 }
