@@ -33,7 +33,10 @@ from .objective import Loss
 from .run import LEAVE_SECONDS, Run, setting, tell_how_to_join
 
 #: Settings that a peer may change when it goes on with a run.
-OWN_SETTINGS = ("checkpoint_every", "eval_every", "keep")
+OWN_SETTINGS = ("checkpoint_every", "eval_every", "keep", "keep_best")
+
+#: The file in a founder's folder with the settings that the run was founded with.
+FOUNDED = "founded.json"
 
 #: Threads that copy between a model in memory and the program, and bytes that one copies at a time. Guesses.
 COPIERS = 4
@@ -66,7 +69,8 @@ def member(
     ```
 
     Without a ticket it founds the run: the model and the data set are exported as by `train`, so that others can join with
-    `annulus join`, a browser tab or `annulus.member`. If `out` holds a run already, it goes on with that one.
+    `annulus join`, a browser tab or `annulus.member`. If `out` holds a run already, it goes on with that one, whose settings
+    stay as they are.
 
     Args:
         model: the model, on the device that is to compute.
@@ -83,18 +87,20 @@ def member(
 
     Raises:
         ExportError, CheckError, ProgramError: see `export`, `check` and `Run`.
-        AnnulusError: the model is not the run's, or the system is Windows.
+        AnnulusError: the model is not the run's, `out` holds a run with other settings, or the system is Windows.
     """
     if os.name == "nt":
         raise AnnulusError("PyTorch takes part on Linux and macOS only so far: use annulus.train or annulus.join here")
     samples.refuse_iterable(dataset)
     folder = Path(out)
     wait_until_free(folder)
+    of_run = sorted(setting(name, value) for name, value in settings.items() if name not in OWN_SETTINGS)
     peer = functools.partial(program.peer_command, device="cpu", listen=listen, options=["--external", *options])
     if ticket is not None:
         command = [*peer("join", out=folder), ticket]
     elif (folder / "ledger").exists():
         command = [*peer("resume", out=None), str(folder)]
+        refuse_others(of_run, folder)
         settings = {name: value for name, value in settings.items() if name in OWN_SETTINGS}
     else:
         source = model if exported is None else exported
@@ -107,7 +113,22 @@ def member(
     run = Member(command, model, dataset, collate)
     if ticket is None:
         tell_how_to_join(run)
+        if not (folder / FOUNDED).exists():
+            (folder / FOUNDED).write_text(json.dumps(of_run))
     return run
+
+
+def refuse_others(settings: list[str], folder: Path) -> None:
+    """Raises `AnnulusError` if a run in `folder` was founded with other settings than these. None are those that it has."""
+    try:
+        founded = json.loads((folder / FOUNDED).read_text())
+    except FileNotFoundError:
+        return
+    if settings and settings != founded:
+        raise AnnulusError(
+            f"{folder} holds a run with {' '.join(founded) or 'other settings'}, not {' '.join(settings)}: leave the settings "
+            "as they were to go on with it, or give another out= for a new run"
+        )
 
 
 class Member(Run):

@@ -57,7 +57,7 @@ def fit(
     ```
 
     Args:
-        rows: a pandas data frame, or the path of a CSV or TSV file. A data frame's index is left out.
+        rows: a pandas data frame, or the path of a CSV, TSV or Parquet file. A data frame's index is left out.
         target: the column to predict.
         device: `auto`, `cpu`, `gpu` or `gpu:N`.
         listen: the port, or `HOST:PORT`, by which other machines join; the ticket is printed. Without it, this machine
@@ -135,7 +135,7 @@ class Predictor:
         in `TARGET_CLASS`.
 
         Args:
-            rows: a data frame, or the path of a CSV or TSV file. Columns may be in any order, and there may be more.
+            rows: a data frame, or the path of a CSV, TSV or Parquet file. Columns may be in any order, and there may be more.
 
         Raises:
             ProgramError: a column is missing, or a cell cannot be read. The message lists all; line 2 is the first row.

@@ -250,6 +250,10 @@ class Members(WithProgram):
         assert done is not None
         self.assertEqual((done["round"], done["samples"]), (3, 16))
         self.assert_audited(self.folder / "pytorch")
+        with self.assertRaisesRegex(annulus.AnnulusError, "holds a run with batch=32 .*, not batch=16 "):
+            self.found(rounds=100_000, batch=16)
+        _, again = self.found(rounds=100_000, batch=32, checkpoint_every=7)
+        again.stop()
 
     def test_a_finished_run_leaves_the_model_trained(self) -> None:
         model, run = self.found(rounds=300, batch=32, lr=1e-2)
