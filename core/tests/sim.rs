@@ -67,8 +67,9 @@ fn run(seeds: Range<u64>, topology: Option<Topology>, setup: Setup, stop: bool) 
 fn worlds_that_failed_once_hold() {
     let once = [20_000_148, 20_022_511, 30_002_166, 30_019_115, 40_027_918];
     let later = [40_036_516, 40_029_782];
-    // Faults of the checker: a device that still works for the last round begins late.
-    let of_the_checker = [40_031_741, 40_052_884];
+    // Faults of the checker: a device that still works for the last round begins late. Six that stand aside at once are
+    // tried one after the other.
+    let of_the_checker = [40_031_741, 40_052_884, 110_000_004_252];
     // Of the checker: a peer has decided about an attempt, is cast out, and comes back among those still at it.
     let cast_out = [100_020_661];
     // Of the checker: without an end of faults, excluded members wait up to nine minutes. A newcomer behind a slow
@@ -188,8 +189,9 @@ fn seeds_of_liars_that_once_failed_hold() {
     let ended = 7_300_775;
     // A sponsor hands out another head than the members'.
     let misled = 7_201_779;
-    // A liar's goodbye gives false addresses of all members.
+    // A liar's goodbye gives false addresses of all members. Later an honest one's gave true ones, in vain.
     let astray = 7_327_087;
+    let still_astray = 110_000_004_939;
     // Of the checker: a liar spoils the sums, a peer has the run alone, a device repeats its share, newcomers know
     // only a liar, and a liar hands out a lineage of its own.
     let of_the_checker = [8993, 19_519, 10_528, 1078, 7_022_389];
@@ -287,6 +289,7 @@ fn seeds_of_liars_that_once_failed_hold() {
         ended,
         misled,
         astray,
+        still_astray,
         passed_on,
         of_its_own,
         by_any_length,

@@ -109,6 +109,14 @@ impl Contact {
         self.0.iter().map(|a| size_of::<String>() + a.len()).sum()
     }
 
+    /// Puts other addresses before these, of which as many stay as there is room for.
+    pub(crate) fn precede(&mut self, others: &Self) {
+        let mut all = others.0.clone();
+        all.extend(self.0.drain(..).filter(|address| !others.0.contains(address)));
+        all.truncate(Self::LIMIT);
+        self.0 = all;
+    }
+
     /// Whether both bounds hold.
     pub fn is_bounded(&self) -> bool {
         self.0.len() <= Self::LIMIT && self.0.iter().all(|a| a.len() <= Self::ADDRESS_LIMIT)

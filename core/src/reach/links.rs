@@ -58,6 +58,8 @@ struct Entry {
     rtt: Duration,
     /// When others were asked for an introduction since the last dial.
     asked_at: Option<Time>,
+    /// Whether its addresses are only what others said.
+    is_hearsay: bool,
     /// When another peer last introduced the two.
     introduced_at: Option<Time>,
     /// The relays that frames may take meanwhile.
@@ -147,17 +149,26 @@ impl Links {
         entry.wanted = self.clock;
         if !contact.0.is_empty() {
             entry.contact = contact.clone();
+            entry.is_hearsay = false;
         }
         if !entry.up && !entry.dialling && entry.dial_at.is_none() {
             entry.dial_at = Some(now);
         }
     }
 
-    /// Another peer mentions this one. That displaces no known peer and no known address.
+    /// Another peer mentions this one. That displaces no known peer, and no address but those that were only heard of too and
+    /// led nowhere: the first to mention it may have lied.
     pub fn hear_of(&mut self, peer: PeerId, contact: &Contact, now: Time) {
-        let is_known = self.peers.get(&peer).is_some_and(|e| !e.contact.0.is_empty());
-        if !is_known && (self.peers.contains_key(&peer) || self.peers.len() < ACQUAINTANCES) {
+        let known = self.peers.get_mut(&peer).filter(|e| !e.contact.0.is_empty());
+        if let Some(entry) = known {
+            if entry.is_hearsay && !entry.up && entry.fails > 0 {
+                entry.contact.precede(contact);
+            }
+        } else if self.peers.contains_key(&peer) || self.peers.len() < ACQUAINTANCES {
             self.want(peer, contact, now);
+            if let Some(entry) = self.peers.get_mut(&peer) {
+                entry.is_hearsay = true;
+            }
         }
     }
 
@@ -213,6 +224,10 @@ impl Links {
             entry.dialling = false;
             let pause = pause_after(entry.fails);
             entry.fails += 1;
+            if entry.is_hearsay && !entry.contact.0.is_empty() {
+                // A driver may try only the first of them within its time.
+                entry.contact.0.rotate_left(1);
+            }
             entry.dial_at = (!entry.contact.0.is_empty()).then(|| now + pause);
         }
     }

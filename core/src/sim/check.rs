@@ -212,8 +212,9 @@ impl World {
             self.nodes[i].stands = stands(peer);
             return;
         }
-        // Others have to go on without it, or are trying somebody else out.
-        let waits_at = match peer.follows() && !peer.head().admits(node.id, peer.manifest()) {
+        // Others have to go on without it, or are trying somebody else out, or it stands aside until it is tried again.
+        let is_aside = matches!(&peer.phase, Phase::Newcomer(newcomer) if newcomer.rests(&peer.shared));
+        let waits_at = match is_aside || peer.follows() && !peer.head().admits(node.id, peer.manifest()) {
             true => self.now,
             false => node.waits_at,
         };

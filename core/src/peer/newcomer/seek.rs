@@ -174,7 +174,7 @@ impl Newcomer {
     }
 
     /// Whether it stands aside and follows nobody for a while.
-    pub(super) fn rests(&self, shared: &Shared) -> bool {
+    pub(crate) fn rests(&self, shared: &Shared) -> bool {
         self.rested.is_some() && self.sponsor.is_none() && shared.now < self.waits_until
     }
 

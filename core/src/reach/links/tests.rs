@@ -25,6 +25,35 @@ fn what_others_tell_of_peers_takes_the_place_of_nothing_that_is_known() {
 }
 
 #[test]
+fn hearsay_that_led_nowhere_gives_way_to_other_hearsay() {
+    let (me, ann) = (PeerId([1; 32]), PeerId([2; 32]));
+    let settings = Settings::stand_in(me, Contact::default(), &manifest());
+    let mut links = Links::new(&settings, RunId([0; 32]));
+    let [wrong, right, other] = ["wrong", "right", "other"].map(|at| Contact(vec![at.into()]));
+    let first = |links: &Links| links.peers[&ann].contact.0[0].clone();
+    links.hear_of(ann, &wrong, Time(0));
+    links.hear_of(ann, &right, Time(0));
+    assert_eq!(first(&links), "wrong", "nobody has tried it yet");
+    links.failed(ann, Time(0));
+    links.hear_of(ann, &right, Time(0));
+    assert_eq!(first(&links), "right");
+    // All are tried in turn, however often a liar repeats itself.
+    links.hear_of(ann, &wrong, Time(0));
+    links.failed(ann, Time(0));
+    assert_eq!(first(&links), "right");
+    links.up(ann, right.clone(), Duration::ZERO, Time(0));
+    links.down(ann, Time(0));
+    links.failed(ann, Time(0));
+    links.hear_of(ann, &other, Time(0));
+    assert_eq!(links.peers[&ann].contact, right, "it was there");
+    for name in 0..20 {
+        links.hear_of(PeerId([3; 32]), &Contact(vec![name.to_string()]), Time(0));
+        links.failed(PeerId([3; 32]), Time(0));
+    }
+    assert!(links.peers[&PeerId([3; 32])].contact.is_bounded());
+}
+
+#[test]
 fn relays_that_are_gone_leave_nothing_behind() {
     let (mut ann, mut out) = member(ANN, &[]);
     ann.want(BEN, &Contact::default(), Time(0));
