@@ -21,7 +21,7 @@ use crate::state::lineage::Lineage;
 /// turns cost little.
 const TURN: usize = 1 << 17;
 
-/// The same for a peer alone: some milliseconds, in which only newcomers may wait. More work for each start of a thread.
+/// Elements of a turn of a peer alone: some milliseconds of work, for which only newcomers wait. Threads start less often.
 const ALONE: usize = 1 << 20;
 
 /// A state of fewer bytes is applied without turns.

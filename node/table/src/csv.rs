@@ -3,8 +3,12 @@
 
 use crate::error::{Fault, TableError};
 use crate::number::grouped;
-use crate::parquet::is_parquet;
 use std::collections::BTreeSet;
+
+/// Whether a file is no text but Parquet, by its first bytes.
+pub(crate) fn is_parquet(file: &[u8]) -> bool {
+    file.starts_with(b"PAR1")
+}
 
 /// The rows of a file that have as many fields as its header, in their order.
 #[derive(Clone, Debug)]

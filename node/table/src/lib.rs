@@ -51,7 +51,7 @@ pub use measure::{classes, positive};
 pub use network::{Dense, Member, Network, softmax};
 pub use number::{grouped, short};
 pub use options::{BadRows, ClassWeights, Kind, Model, Options};
-pub use parquet::{as_csv, is_parquet};
+pub use parquet::as_csv;
 pub use plan::Plan;
 pub use predict::{Judged, Predictor, class_json, judge, write_class};
 pub use schema::{Categories, Column, ColumnKind, Ignored, Numbers, Schema, Target};

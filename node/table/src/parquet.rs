@@ -1,16 +1,9 @@
 //! Parquet files as CSV. The peer that founds a run converts its file once, so that all others learn from the same text, also
 //! tabs and programs that read no Parquet.
 
+use crate::csv::is_parquet;
 use crate::error::TableError;
 use std::borrow::Cow;
-
-/// A Parquet file begins with these bytes.
-const MAGIC: &[u8] = b"PAR1";
-
-/// Whether a file is Parquet, by its first bytes.
-pub fn is_parquet(file: &[u8]) -> bool {
-    file.starts_with(MAGIC)
-}
 
 /// A table's text: a Parquet file as CSV, any other file as it is. `tell` hears how many of how many rows are done.
 ///

@@ -4,6 +4,7 @@
 //! adds the model and its loss. The model is several small networks in one flat vector, which train side by side on the
 //! same batches. At the end the validation rows say how much each counts, and the test rows judge the whole.
 
+mod help;
 pub mod model;
 mod pruning;
 mod rows;
@@ -112,62 +113,7 @@ impl Task for TableTask {
     const PREDICTS: Option<&'static str> = Some("NEW.csv");
     const FILES: &'static [&'static str] = &["csv", "tsv", PARQUET];
     const PACKED: Option<&'static str> = Some(TABLE);
-    const HELP: &'static [(&'static str, &'static str)] = &[
-        ("target=COLUMN", "the column to predict"),
-        (
-            "positive=CLASS",
-            "of two classes, the one that F1 and AUC describe (default: one like yes or 1, or the rarer)",
-        ),
-        (
-            "columns.NAME=number|category|text|ignore",
-            "how to read a column, where the guess is wrong",
-        ),
-        ("missing=[\"\",\"NA\"]", "cells that mean that a value is missing"),
-        (
-            "bad_rows=fail|skip",
-            "stop at rows that cannot be used, or go on without them",
-        ),
-        (
-            "split_column=COLUMN",
-            "a column that says train, validation or test (default: one that looks like it, or a draw by row number)",
-        ),
-        (
-            "split_by=COLUMN",
-            "keep rows with the same value, such as a customer, in one part",
-        ),
-        ("split_time=COLUMN", "test on the latest rows by this column"),
-        (
-            "class_weights=off|balanced",
-            "let all classes weigh the same in the loss, however rare",
-        ),
-        (
-            "model=mlp|linear",
-            "networks and a linear model, or the linear model alone",
-        ),
-        (
-            "trials=N",
-            "a search: the usual networks and N-1 with drawn settings side by side; validation rows choose among them",
-        ),
-        (
-            "hidden=N-N",
-            "one network with these units in its hidden layers, instead of several",
-        ),
-        (
-            "bins=true|false",
-            "whether the one model also reads numbers in bins",
-        ),
-        ("rate=X", "the one model's learning rate, times lr"),
-        (
-            "dropout=X",
-            "share of the one network's hidden units that each row leaves out",
-        ),
-        ("l2=X", "adds X times the one model's squared weights to its loss"),
-        (
-            "width=PERCENT",
-            "hidden units of the networks, of those that they usually have",
-        ),
-        init::HELP,
-    ];
+    const HELP: &'static [(&'static str, &'static str)] = help::HELP;
 
     fn packs(data: &Path) -> bool {
         let ending = data.extension().map(|ending| ending.to_ascii_lowercase());

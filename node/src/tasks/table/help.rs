@@ -1,0 +1,61 @@
+//! What the settings of the task `table` do.
+
+use crate::tasks::init;
+
+/// Each setting as it is typed, and one line.
+pub(super) const HELP: &[(&str, &str)] = &[
+    ("target=COLUMN", "the column to predict"),
+    (
+        "positive=CLASS",
+        "of two classes, the one that F1 and AUC describe (default: one like yes or 1, or the rarer)",
+    ),
+    (
+        "columns.NAME=number|category|text|ignore",
+        "how to read a column, where the guess is wrong",
+    ),
+    ("missing=[\"\",\"NA\"]", "cells that mean that a value is missing"),
+    (
+        "bad_rows=fail|skip",
+        "stop at rows that cannot be used, or go on without them",
+    ),
+    (
+        "split_column=COLUMN",
+        "a column that says train, validation or test (default: one that looks like it, or a draw by row number)",
+    ),
+    (
+        "split_by=COLUMN",
+        "keep rows with the same value, such as a customer, in one part",
+    ),
+    ("split_time=COLUMN", "test on the latest rows by this column"),
+    (
+        "class_weights=off|balanced",
+        "let all classes weigh the same in the loss, however rare",
+    ),
+    (
+        "model=mlp|linear",
+        "networks and a linear model, or the linear model alone",
+    ),
+    (
+        "trials=N",
+        "a search: the usual networks and N-1 with drawn settings side by side; validation rows choose among them",
+    ),
+    (
+        "hidden=N-N",
+        "one network with these units in its hidden layers, instead of several",
+    ),
+    (
+        "bins=true|false",
+        "whether the one model also reads numbers in bins",
+    ),
+    ("rate=X", "the one model's learning rate, times lr"),
+    (
+        "dropout=X",
+        "share of the one network's hidden units that each row leaves out",
+    ),
+    ("l2=X", "adds X times the one model's squared weights to its loss"),
+    (
+        "width=PERCENT",
+        "hidden units of the networks, of those that they usually have",
+    ),
+    init::HELP,
+];
