@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Not a power of two, and longer than several parts.
-const ELEMENTS: usize = (5 << 18) + 77;
+const ELEMENTS: usize = (5 << 19) + 77;
 
 fn manifest(moments: Moments) -> Manifest {
     Manifest {

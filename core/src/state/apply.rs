@@ -21,8 +21,8 @@ use crate::state::lineage::Lineage;
 /// turns cost little.
 const TURN: usize = 1 << 17;
 
-/// Elements of a turn of a peer alone: some milliseconds of work, for which only newcomers wait. Threads start less often.
-const ALONE: usize = 1 << 20;
+/// Elements that one thread applies in a turn of a peer alone, for which only newcomers wait: threads start half as often.
+const ALONE: usize = 1 << 18;
 
 /// A state of fewer bytes is applied without turns.
 const SHORT: u64 = 1 << 20;
