@@ -15,7 +15,7 @@ use crate::numeric::optim::Step;
 use crate::peer::handover;
 use crate::peer::interface::Event;
 use crate::peer::shared::Shared;
-use crate::state::{plan, root};
+use crate::state::root;
 use crate::wire::{Leg, Message, Standing, ViewKey};
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -349,13 +349,7 @@ impl CatchUp {
     pub fn apply_told(&mut self, shared: &mut Shared) -> Option<(ViewKey, Record)> {
         let told = self.told.take_if(|told| told.sums.is_complete())?;
         let before = shared.lineage.standing();
-        let step = plan(
-            &shared.manifest,
-            shared.head(),
-            &told.record,
-            &told.sums,
-            &*shared.settings.jobs,
-        );
+        let step = shared.plan(&told.record, &told.sums);
         for (block, number) in self.blocks.iter_mut().zip(0..) {
             let Block::Held { round, chain } = block else {
                 continue;

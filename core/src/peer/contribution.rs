@@ -5,12 +5,13 @@ use crate::base::jobs::{self, Jobs};
 use crate::base::planted::Bug;
 use crate::base::time::Time;
 use crate::ledger::allot::Allotment;
-use crate::ledger::local::Part;
+use crate::ledger::local::{LocalRound, Part};
 use crate::numeric::codec::Codec;
 use crate::peer::device::{Asked, Device, Made};
 use crate::peer::interface::Event;
 use crate::peer::shared::Shared;
 use crate::peer::spot_check;
+use std::ops::Range;
 use std::time::Duration;
 
 /// How long a contribution may be held back for a slow newcomer, if that is more than half of its compute time.
@@ -103,15 +104,7 @@ impl Contribution {
                 local.part = Part::Whole;
             }
         }
-        let params = &shared.lineage.state.params;
-        let output = shared.device.ask(
-            asked,
-            (self.round, local),
-            positions,
-            params,
-            &*shared.settings.jobs,
-        );
-        shared.out.push_back(output);
+        ask(asked, (self.round, local), positions, shared);
     }
 
     /// Lets an idle device take the first steps of the next round while this one's sums travel, if the run
@@ -144,15 +137,7 @@ impl Contribution {
             return;
         };
         let asked = share(round, true, shared);
-        let params = &shared.lineage.state.params;
-        let output = shared.device.ask(
-            asked,
-            (round, Some(local)),
-            positions,
-            params,
-            &*shared.settings.jobs,
-        );
-        shared.out.push_back(output);
+        ask(asked, (round, Some(local)), positions, shared);
     }
 
     /// Tries the device out if it was idle for long: it may be fast enough for a share by now.
@@ -167,16 +152,8 @@ impl Contribution {
         // soon.
         let soon = shared.speed.told().unwrap_or(1) * TRIAL.as_secs() / 1000;
         let count = equal.min(soon).max(1);
-        let params = &shared.lineage.state.params;
         let positions = std::iter::once(0..count).collect();
-        let output = shared.device.ask(
-            Asked::Trial,
-            (self.round, None),
-            positions,
-            params,
-            &*shared.settings.jobs,
-        );
-        shared.out.push_back(output);
+        ask(Asked::Trial, (self.round, None), positions, shared);
     }
 
     /// Values of a member without a share: only the rounding errors of its earlier sums.
@@ -292,6 +269,13 @@ impl Contribution {
             device.give_back(made.gradient);
         }
     }
+}
+
+/// Gives the device a task on the state's parameters.
+fn ask(asked: Asked, task: (Round, Option<LocalRound>), positions: Vec<Range<u64>>, shared: &mut Shared) {
+    let (params, jobs) = (&shared.lineage.state.params, &*shared.settings.jobs);
+    let output = shared.device.ask(asked, task, positions, params, jobs);
+    shared.out.push_back(output);
 }
 
 /// The request to the device for a round's share, from the head.

@@ -8,6 +8,7 @@ use crate::access::signature::Scheme;
 use crate::base::id::{Contact, Digest, PeerId};
 use crate::base::planted::Bug;
 use crate::base::time::Time;
+use crate::collective::Assembly;
 use crate::ledger::check::{Fault, RecordError};
 use crate::ledger::conviction::Outlaws;
 use crate::ledger::fork::Fork;
@@ -16,6 +17,7 @@ use crate::ledger::saved::Saved;
 use crate::ledger::tickets::Barred;
 use crate::ledger::{Founder, Head, Member, Record};
 use crate::numeric::feedback::Feedback;
+use crate::numeric::optim::Step;
 use crate::peer::barren::Barren;
 use crate::peer::device::Device;
 use crate::peer::interface::{Event, Lane, Output};
@@ -28,8 +30,8 @@ use crate::reach::detector::Detector;
 use crate::reach::links::Links;
 use crate::reach::probation::Probation;
 use crate::run::config::{MAX_PEERS, Manifest, Settings};
-use crate::state::State;
 use crate::state::lineage::Lineage;
+use crate::state::{State, plan};
 use crate::wire::early::EarlyPieces;
 use crate::wire::rights::{Kind, Refused};
 use crate::wire::{Message, Standing, ViewKey};
@@ -355,6 +357,11 @@ impl Shared {
     /// The scheme of signatures.
     pub fn scheme(&self) -> Scheme {
         self.settings.key.scheme()
+    }
+
+    /// The step of the head's next round, if it has one: see [`plan`].
+    pub fn plan(&self, record: &Record, sums: &Assembly) -> Option<Step> {
+        plan(&self.manifest, self.head(), record, sums, &*self.settings.jobs)
     }
 
     /// Whether a reported record follows the head.

@@ -18,7 +18,6 @@ use crate::peer::shared::Shared;
 use crate::peer::spot_check;
 use crate::run::config::{Manifest, TensorRule};
 use crate::state::apply::{Applying, Progress};
-use crate::state::plan;
 use crate::wire::Message;
 use std::sync::Arc;
 
@@ -100,13 +99,7 @@ impl Member {
     /// Applies a round, if it changes the state.
     pub(super) fn commit(&mut self, record: Record, shared: &mut Shared) -> Next {
         handover::prove(&record, shared);
-        let Some(mut step) = plan(
-            &shared.manifest,
-            shared.head(),
-            &record,
-            &self.reduce.gathered,
-            &*shared.settings.jobs,
-        ) else {
+        let Some(mut step) = shared.plan(&record, &self.reduce.gathered) else {
             return self.applied(record, shared.now, shared);
         };
         if self.out_by.is_some_and(|by| by != step) {

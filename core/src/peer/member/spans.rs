@@ -17,7 +17,6 @@ use crate::peer::reason::OutcastReason;
 use crate::peer::shared::Shared;
 use crate::run::parts::{PartSet, Parts};
 use crate::state::flow::{Flow, Given, Name, Task};
-use crate::state::plan;
 use crate::wire::rights::Kind;
 use crate::wire::{Message, ViewKey};
 use bytes::Bytes;
@@ -396,13 +395,7 @@ impl Member {
         if shared.check_said(&record).is_err() {
             return;
         }
-        let Some(step) = plan(
-            &shared.manifest,
-            head,
-            &record,
-            &self.reduce.gathered,
-            &*shared.settings.jobs,
-        ) else {
+        let Some(step) = shared.plan(&record, &self.reduce.gathered) else {
             return;
         };
         let mut after = head.clone();

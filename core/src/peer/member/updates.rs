@@ -8,7 +8,7 @@ use crate::collective::Sends;
 use crate::numeric::optim::Step;
 use crate::peer::shared::Shared;
 use crate::run::parts::{PartSet, Parts};
-use crate::state::{encode_update, plan};
+use crate::state::encode_update;
 use std::collections::BTreeSet;
 
 /// Blocks and parts that were verified.
@@ -39,13 +39,7 @@ impl Member {
                 return Ok(());
             };
             let record = self.record(headers);
-            let step = plan(
-                &shared.manifest,
-                shared.head(),
-                &record,
-                &self.reduce.gathered,
-                &*shared.settings.jobs,
-            );
+            let step = shared.plan(&record, &self.reduce.gathered);
             if due.iter().any(|place| self.reduce.lets_out(*place)) {
                 self.out_by = step;
             }

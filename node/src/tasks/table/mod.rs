@@ -1,8 +1,9 @@
 //! Predicts a column of a table from the others: a number, or one of some classes.
 //!
-//! The data is a CSV or TSV file; a Parquet file becomes CSV before the run begins. `annulus-table` reads it, guesses the kinds of columns and divides the rows; this task
-//! adds the model and its loss. The model is several small networks in one flat vector, which train side by side on the
-//! same batches. At the end the validation rows say how much each counts, and the test rows judge the whole.
+//! The data is a CSV or TSV file; a Parquet file becomes CSV before the run begins. `annulus-table` reads it, guesses the kinds
+//! of columns and divides the rows; this task adds the model and its loss. The model is several small networks in one flat
+//! vector, which train side by side on the same batches. At the end the validation rows say how much each counts, and the test
+//! rows judge the whole.
 
 mod help;
 pub mod model;
