@@ -150,7 +150,13 @@ impl Lingering {
             }
             Message::Followed { round } => self.sponsor.on_followed(from, round, None, shared),
             Message::Ready { ready } => {
+                let leaves = ready.is_none() && self.sponsor.has(from);
                 self.sponsor.on_ready(from, ready, None, shared);
+                if leaves && self.exit == Exit::Finished {
+                    // It left before the last commit reached it, and would train on alone.
+                    self.stay_for(from, shared);
+                    shared.send_status(from, Stage::Finished);
+                }
             }
             Message::Seals { view, seals } => drop(shared.compare_seals(from, view, &seals)),
             Message::Convicted(proof) => drop(shared.convict(*proof)),
