@@ -360,6 +360,8 @@ pub struct Local {
     pub nice: u8,
     /// Folder in which it counts what this user's peers have given to runs; none: it does not count.
     pub tally: Option<PathBuf>,
+    /// These options as words of the command line, for its folder to keep; none: the folder keeps what it has.
+    pub kept: Option<Vec<String>>,
 }
 
 impl Default for Local {
@@ -392,6 +394,7 @@ impl Default for Local {
             when: When::default(),
             nice: 0,
             tally: None,
+            kept: None,
         }
     }
 }

@@ -231,6 +231,14 @@ fn data_that_is_kept_reaches_nobody() {
         assert!(node.leave(), "{}", node.errors());
     }
     assert!(assert_equal(&[&founder, &second, &third]) >= 1);
+    // It goes on keeping it, without being told again.
+    let dir = founder.dir.clone();
+    let mut founder = Node::start_as("founder", dir.clone(), Path::new("."), &["resume", &dir]);
+    let ticket = founder.ticket();
+    let told = refusal(&mut join(&folder, "fourth", &ticket, &[]));
+    assert!(told.contains("keep its data to themselves"), "{told}");
+    assert!(founder.errors().contains("--keep-data"), "{}", founder.errors());
+    assert!(founder.leave(), "{}", founder.errors());
 }
 
 #[test]

@@ -22,6 +22,7 @@ pub mod human;
 pub mod inspect;
 pub mod invite;
 pub mod join;
+mod kept;
 pub mod keys;
 mod log;
 pub mod machine;
@@ -135,6 +136,19 @@ pub enum Command {
     Man(man::Args),
 }
 
+impl Command {
+    /// The options of the peer that it starts, if it starts one.
+    fn local(&mut self) -> Option<&mut train::LocalArgs> {
+        match self {
+            Self::Train(args) => Some(&mut args.local),
+            Self::Search(args) => Some(&mut args.train.local),
+            Self::Join(args) => Some(&mut args.local),
+            Self::Resume(args) => Some(&mut args.local),
+            _ => None,
+        }
+    }
+}
+
 /// The whole program, for these tasks, of which the first is the default: reads the process's arguments, does what they say,
 /// and ends the process with its exit code. It does not return; its type is for `main`'s sake.
 pub fn main(tasks: &[TaskFactory]) -> ExitCode {
@@ -151,7 +165,7 @@ fn exit_code(tasks: &[TaskFactory]) -> u8 {
     let done = match parser::parse(&args, tasks) {
         Ok(mut cli) => {
             log::start(cli.log.take());
-            run(cli, tasks)
+            kept::with_kept(cli, &args, tasks).and_then(|cli| run(cli, tasks))
         }
         Err(error) if !error.use_stderr() => {
             let _ = error.print();

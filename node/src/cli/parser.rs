@@ -5,7 +5,7 @@
 
 use super::error::Error;
 use super::keys::{self, did_you_mean};
-use super::{Cli, train};
+use super::{Cli, kept, train};
 use crate::task_factory::TaskFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command, CommandFactory, FromArgMatches};
@@ -13,7 +13,22 @@ use std::ffi::OsString;
 
 /// Reads arguments, the program's name first.
 pub fn parse(args: &[OsString], tasks: &[TaskFactory]) -> Result<Cli, clap::Error> {
-    Cli::from_arg_matches(&command(tasks).try_get_matches_from(args)?)
+    read(&command(tasks), args)
+}
+
+/// Reads arguments of a command among which stand those that its folder keeps: the later of two wins.
+pub fn parse_with_kept(args: &[OsString], name: &str, tasks: &[TaskFactory]) -> Result<Cli, clap::Error> {
+    let later_wins = |command: Command| command.args_override_self(true);
+    read(&command(tasks).mut_subcommand(name, later_wins), args)
+}
+
+fn read(command: &Command, args: &[OsString]) -> Result<Cli, clap::Error> {
+    let matches = command.clone().try_get_matches_from(args)?;
+    let mut cli = Cli::from_arg_matches(&matches)?;
+    if let (Some(local), Some((_, matches))) = (cli.command.local(), matches.subcommand()) {
+        local.typed = kept::typed(matches);
+    }
+    Ok(cli)
 }
 
 /// The definition from which parser, help, completions and manual pages are made.

@@ -35,6 +35,8 @@ pub struct Settings {
     pub eval_every: u64,
     /// The first key that was given and is the run's own.
     pub of_run: Option<String>,
+    /// The settings of this peer that were given, as words.
+    pub given: Vec<String>,
 }
 
 impl Settings {
@@ -118,6 +120,7 @@ pub fn read(
             keep_best: false,
             eval_every: 0,
             of_run: None,
+            given: Vec::new(),
         },
     };
     let suited: Vec<String> = task.run_settings.iter().map(|&word| word.to_owned()).collect();
@@ -190,7 +193,13 @@ impl Reader<'_> {
                 Err("that is neither a number nor a word".into()),
             ),
         };
-        done.map_err(|why| self.bad(known, &text, &why))
+        done.map_err(|why| self.bad(known, &text, &why))?;
+        if known.local {
+            let given = &mut self.settings.given;
+            given.retain(|word| word.split('=').next() != Some(known.name));
+            given.push(format!("{}={text}", known.name));
+        }
+        Ok(())
     }
 
     /// The error for a value that a setting cannot have.

@@ -3,7 +3,7 @@
 use super::join::By;
 use super::parser::command;
 use super::*;
-use crate::options::{JoinOptions, Length, Page, Start, TrainOptions};
+use crate::options::{JoinOptions, Length, Local, Page, Start, TrainOptions};
 use crate::tasks::images::Images;
 use crate::tasks::table::TableTask;
 use annulus_core::invitation::Role;
@@ -227,6 +227,83 @@ fn a_folder_is_enough_to_go_on() {
         };
         let error = super::resume::options(&args, &tasks()).unwrap_err().to_string();
         assert!(error.contains(told), "{error}");
+    }
+}
+
+/// `annulus resume` of a folder that keeps these options.
+fn resume_with(kept: &str, typed: &str) -> Result<Local, Error> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let dir = folder.path();
+    std::fs::write(dir.join("options"), kept).expect("writable");
+    let line = format!("annulus resume {} {typed}", dir.display());
+    let args: Vec<OsString> = line.split_whitespace().map(Into::into).collect();
+    match kept::with_kept(cli(&line)?, &args, &tasks())?.command {
+        Command::Resume(args) => Ok(super::resume::options(&args, &tasks())?.local),
+        other => panic!("not resume: {other:?}"),
+    }
+}
+
+#[test]
+fn a_folder_keeps_the_options_of_its_peer() {
+    let first = train(
+        "annulus train --keep-data --power 0.5 --hours 22-7 --data D --log-format json --advertise a:1 --advertise b:2 \
+         rounds=9 checkpoint_every=50 eval_every=7",
+    );
+    let first = first.unwrap().local;
+    let kept = first.kept.clone().unwrap();
+    let expected = "--keep-data --advertise=a:1 --advertise=b:2 --power=0.5 --hours=22-7 checkpoint_every=50 eval_every=7";
+    assert_eq!(
+        kept.join(" "),
+        expected,
+        "no paths, no log, and not the run's own"
+    );
+    let of = |local: &Local| {
+        (
+            local.keep_data,
+            local.power,
+            local.when,
+            local.eval_every,
+            local.checkpoint_every,
+        )
+    };
+    let again = resume_with(&kept.join("\n"), "").unwrap();
+    assert_eq!((of(&again), &again.advertise), (of(&first), &first.advertise));
+    assert_eq!(again.kept.unwrap(), kept);
+    // What is typed wins, and is kept from then on.
+    let changed = resume_with(&kept.join("\n"), "--power 0.9 --advertise b:2 eval_every=3").unwrap();
+    assert_eq!(
+        (changed.power, changed.eval_every, changed.keep_data),
+        (0.9, 3, true)
+    );
+    assert_eq!(
+        changed.kept.unwrap().join(" "),
+        "--keep-data --advertise=a:1 --advertise=b:2 --power=0.9 --hours=22-7 checkpoint_every=50 eval_every=3"
+    );
+}
+
+#[test]
+fn a_folder_may_not_name_paths_or_what_nobody_keeps() {
+    for bad in [
+        "--data=/home",
+        "--page=/home",
+        "--tls-key=k",
+        "--out=o",
+        "lr=1",
+        "R",
+        "--keep-data=x",
+        "--power",
+    ] {
+        let error = resume_with(&format!("--keep-data\n{bad}\n"), "")
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains(&format!("may not contain `{bad}`")), "{error}");
+    }
+    for (kept, typed) in [("--no-announce", "--code-role member"), ("--power=7", "")] {
+        let error = resume_with(kept, typed).unwrap_err().to_string();
+        assert!(
+            error.contains("options keeps: ") && error.contains("remove it"),
+            "{error}"
+        );
     }
 }
 

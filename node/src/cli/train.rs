@@ -190,6 +190,9 @@ pub struct LocalArgs {
     /// Also write loss and scores into this folder, for TensorBoard: `tensorboard --logdir DIR`.
     #[arg(long, value_name = "DIR")]
     pub tensorboard: Option<PathBuf>,
+    /// The options among these that were typed and that the folder keeps.
+    #[arg(skip)]
+    pub typed: Vec<String>,
 }
 
 impl LocalArgs {
@@ -236,6 +239,7 @@ impl LocalArgs {
             },
             nice: self.nice,
             tally: user_folders::data(),
+            kept: Some(self.typed.iter().chain(&settings.given).cloned().collect()),
             ..Local::default()
         })
     }

@@ -6,6 +6,7 @@ use crate::participant::error::Error;
 use crate::participant::right::{Right, run_key_of, ticket_file};
 use crate::store::known::Known;
 use crate::store::lock::RunLock;
+use crate::store::options_file;
 use crate::store::run_dir::{CheckpointError, RunDir};
 use annulus_core::RunId;
 use annulus_net::files::{At, FileError};
@@ -135,8 +136,16 @@ impl Folder {
     }
 
     /// Saves what the next start needs.
-    pub fn keep(&self, right: &Right, known: &Known) -> Result<(), CheckpointError> {
+    pub fn keep(
+        &self,
+        right: &Right,
+        known: &Known,
+        options: Option<&[String]>,
+    ) -> Result<(), CheckpointError> {
         right.keep(self.path())?;
+        if let Some(options) = options {
+            options_file::save(self.path(), options)?;
+        }
         Ok(known.save(self.path())?)
     }
 }

@@ -423,7 +423,7 @@ impl Entrance<'_> {
         home.begin_with(initial);
         right.ticket.addrs = home.dialable();
         known.port = home.port();
-        folder.keep(&right, &known)?;
+        folder.keep(&right, &known, local.kept.as_deref())?;
         let meeting = match (met, &way) {
             (None, _) => None,
             (Some(met), Entry::Enter(_)) => Some(met.later()),

@@ -11,6 +11,7 @@ pub mod known;
 pub mod ledger_file;
 pub mod lock;
 pub(crate) mod on_disk;
+pub mod options_file;
 pub(crate) mod parts_file;
 pub mod run_dir;
 pub(crate) mod state_file;

@@ -253,6 +253,7 @@ mod tests {
             page: None,
             host: Vec::new(),
             no_page: true,
+            typed: Vec::new(),
             tls_cert: None,
             tls_key: None,
             power: 1.0,
