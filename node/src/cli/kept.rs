@@ -2,7 +2,7 @@
 
 use super::error::Error;
 use super::keys;
-use super::{Cli, Command, output, parser};
+use super::{Cli, Command, output, parser, resume, train};
 use crate::store::options_file;
 use crate::task_factory::TaskFactory;
 use clap::ArgMatches;
@@ -84,21 +84,29 @@ pub fn with_kept(cli: Cli, args: &[OsString], tasks: &[TaskFactory]) -> Result<C
         return Ok(cli);
     };
     let (before, typed) = args.split_at(at + 1);
-    let kept = words.iter().map(OsString::from);
+    let (options, settings): (Vec<String>, Vec<String>) =
+        words.iter().cloned().partition(|word| word.starts_with("--"));
+    let options = options.into_iter().map(OsString::from);
     let args: Vec<OsString> = before
         .iter()
         .cloned()
-        .chain(kept)
+        .chain(options)
         .chain(typed.iter().cloned())
         .collect();
     let path = options_file::path(dir);
-    let cli = parser::parse_with_kept(&args, command, tasks).map_err(|error| {
+    let mut cli = parser::parse_with_kept(&args, command, tasks).map_err(|error| {
         let problem = parser::explain(&error, &args, tasks);
         Error::usage(format!(
             "with the options that {} keeps: {problem} You may change that file, or remove it.",
             path.display()
         ))
     })?;
+    // Settings stand behind the folder.
+    if let Command::Resume(resume::Args { settings: typed, .. })
+    | Command::Train(train::Args { settings: typed, .. }) = &mut cli.command
+    {
+        typed.splice(0..0, settings);
+    }
     output::note(&format!(
         "with the options kept in {}: {}",
         path.display(),
