@@ -269,7 +269,7 @@ fn a_folder_keeps_the_options_of_its_peer() {
     let again = resume_with(&kept.join("\n"), "").unwrap();
     assert_eq!((of(&again), &again.advertise), (of(&first), &first.advertise));
     assert_eq!(again.kept.unwrap(), kept);
-    // What is typed wins, and is kept from then on.
+    // Typed options win, and are kept from then on.
     let changed = resume_with(&kept.join("\n"), "--power 0.9 --advertise b:2 eval_every=3").unwrap();
     assert_eq!(
         (changed.power, changed.eval_every, changed.keep_data),
