@@ -15,9 +15,10 @@ use std::path::PathBuf;
 
 /// Go on with a run that was started or joined in a folder.
 ///
-/// The peer keeps its name and, if it is free, its port; earlier tickets stay valid. It looks for the others where they were. If
-/// nobody is there it goes on alone, and peers that come later follow the one that is furthest. The same `annulus train` or
-/// `annulus join` command as before does the same.
+/// The peer keeps its name and, if it is free, its port; earlier tickets stay valid. It also keeps the options that were typed
+/// before, in the file `options` of its folder; those that you type now win. Paths, such as --page, are not kept. The peer looks
+/// for the others where they were. If nobody is there it goes on alone, and peers that come later follow the one that is furthest.
+/// The same `annulus train` or `annulus join` command as before does the same, with the options that it names.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
