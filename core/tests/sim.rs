@@ -154,6 +154,14 @@ fn worlds_that_failed_once_hold() {
     }
 }
 
+/// Two lineages remember no common place, and one member reaches both. It was called from each to the other, for twenty minutes.
+#[test]
+fn a_member_between_two_lineages_is_not_called_to_and_fro() {
+    let done = sim::run(109_000_044_339, Setup::default());
+    assert_eq!(done.failure, None);
+    assert!(done.stats.outcasts <= 6, "{} times out", done.stats.outcasts);
+}
+
 #[test]
 fn all_promises_hold_in_every_world() {
     // `cargo xtask test` runs the seeds before.

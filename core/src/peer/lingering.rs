@@ -186,6 +186,7 @@ impl Lingering {
             members: &here,
             until: shared.head().round,
             lead: 0,
+            is_own: true,
         };
         let differs = shown.standing.chain != shared.head().chain;
         // A peer that has left has no result, and would only mislead others.

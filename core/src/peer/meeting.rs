@@ -43,6 +43,9 @@ pub(crate) struct Side<'a> {
     pub until: Round,
     /// The lead in samples that the other needs, if samples decide.
     pub lead: u64,
+    /// Whether this peer is a member there, and does not only follow: where it has itself left other lineages says nothing
+    /// about one that it follows.
+    pub is_own: bool,
 }
 
 /// Another peer's lineage, with its proof.
@@ -106,7 +109,7 @@ fn compare(ours: &Side<'_>, from: PeerId, theirs: &Shown<'_>, shared: &Shared) -
         .filter(|peer| *peer != shared.me() && !stayed(*peer) && !is_out(*peer))
         .collect();
     let here = || ours.members.iter().filter(|peer| !there.contains(peer));
-    let of_old = members_of_old(from, theirs, shared);
+    let of_old = members_of_old(ours, from, theirs, shared);
     let old = |peer: &PeerId| of_old.contains(peer);
     let all_count = !there.iter().chain(here()).any(old);
     let counts = |peer: &&PeerId| all_count || old(peer);
@@ -134,7 +137,7 @@ fn compare(ours: &Side<'_>, from: PeerId, theirs: &Shown<'_>, shared: &Shared) -
 /// The members where two lineages parted: at the last place that both know, which may be before there were any. If
 /// they know none in common: where this peer itself has left the other or, failing that, before this lineage lost
 /// the first of the other's members.
-fn members_of_old(from: PeerId, theirs: &Shown<'_>, shared: &Shared) -> Vec<PeerId> {
+fn members_of_old(ours: &Side<'_>, from: PeerId, theirs: &Shown<'_>, shared: &Shared) -> Vec<PeerId> {
     let (head, me) = (shared.head(), shared.me());
     let common = head.places().find(|place| theirs.has_place(place.chain));
     if let Some(common) = common {
@@ -142,7 +145,7 @@ fn members_of_old(from: PeerId, theirs: &Shown<'_>, shared: &Shared) -> Vec<Peer
     }
     // A peer that was led back to where it had been long before remembers by itself where it has left the other.
     let left = shared.left.iter().find(|place| theirs.has_place(place.chain));
-    if let Some(left) = left {
+    if let Some(left) = left.filter(|_| ours.is_own) {
         return left.members.clone();
     }
     let there =

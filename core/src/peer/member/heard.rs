@@ -142,6 +142,7 @@ impl Member {
             members: &self.view.members,
             until: shared.lineage.standing().round,
             lead: 0,
+            is_own: true,
         };
         match meet(&side, from, shown, shared) {
             Stands::Theirs(via) => Next::Outcast(Outcast::new(OutcastReason::OtherLineage, Some(via))),
@@ -169,6 +170,7 @@ impl Member {
             members: &self.view.members,
             until: mine.round,
             lead: 0,
+            is_own: true,
         };
         if known && standing.round == mine.round + 1 {
             // Frames of a member that is one round ahead are no other lineage.

@@ -189,6 +189,7 @@ impl Newcomer {
             members: &here,
             until: shared.head().round,
             lead: 0,
+            is_own: true,
         };
         let stands = meet(&side, from, shown, shared);
         match stands {
@@ -242,13 +243,17 @@ impl Newcomer {
             members: &here,
             until,
             lead: 2 * shared.head().pace.round_samples(&shared.manifest),
+            is_own: false,
         };
         match meet(&side, from, &shown, shared) {
             Stands::Ours if !here.contains(&from) => self.acquaint(from, shared),
             Stands::Ours => {}
             // It would be barred there.
             Stands::Theirs(_) if shared.is_revoked() => self.acquaint(from, shared),
-            Stands::Theirs(via) => self.follow_elsewhere(via, shared),
+            Stands::Theirs(via) => {
+                self.acquaint(from, shared);
+                self.follow_elsewhere(via, shared);
+            }
             Stands::Forged => drop(shared.outlaw(from, None)),
         }
     }
