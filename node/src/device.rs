@@ -155,7 +155,7 @@ pub enum DeviceError {
 }
 
 #[cfg(not(target_family = "wasm"))]
-pub use native::{Adapter, AdapterLimits, adapters, open};
+pub use native::{Adapter, AdapterLimits, adapters, auto_of, open};
 
 #[cfg(not(target_family = "wasm"))]
 mod native {
@@ -309,6 +309,16 @@ mod native {
         }
     }
 
+    /// The number of the adapter that [`DeviceChoice::Auto`] takes; none means the CPU backend.
+    pub fn auto_of(adapters: &[Adapter]) -> Option<usize> {
+        let usable = |adapter: &&Adapter| !adapter.is_software() && adapter.selector.is_some();
+        let best = adapters
+            .iter()
+            .filter(usable)
+            .min_by_key(|adapter| adapter.rank());
+        best.map(|adapter| adapter.number)
+    }
+
     /// Decides which adapter to take; none means the CPU backend.
     pub(super) fn choose(
         choice: DeviceChoice,
@@ -318,10 +328,7 @@ mod native {
         let best = |adapters: Vec<Adapter>| adapters.into_iter().min_by_key(Adapter::rank);
         match choice {
             DeviceChoice::Cpu => Ok(None),
-            DeviceChoice::Auto => {
-                adapters.retain(|adapter| !adapter.is_software() && adapter.selector.is_some());
-                Ok(best(adapters))
-            }
+            DeviceChoice::Auto => Ok(auto_of(&adapters).map(|number| adapters.swap_remove(number))),
             DeviceChoice::Gpu => best(adapters).map(Some).ok_or(DeviceError::NoAdapter),
             DeviceChoice::GpuNumber(number) if number < count => Ok(Some(adapters.swap_remove(number))),
             DeviceChoice::GpuNumber(_) if count == 0 => Err(DeviceError::NoAdapter),

@@ -131,8 +131,13 @@ fn tell(report: &Findings, style: Style) -> String {
     }
     for adapter in &report.adapters {
         let kind = if adapter.software { "software" } else { "hardware" };
+        let auto = if adapter.auto {
+            ", taken by --device auto"
+        } else {
+            ""
+        };
         text += &format!(
-            "--device {}: {} ({}, {kind})\n",
+            "--device {}: {} ({}, {kind}{auto})\n",
             adapter.device, adapter.name, adapter.backend
         );
         for (name, value) in &adapter.limits {
@@ -166,7 +171,7 @@ impl Finding {
 
 fn graphics(adapters: &[Adapter]) -> Finding {
     let name = "graphics";
-    if let Some(adapter) = adapters.iter().find(|a| !a.software) {
+    if let Some(adapter) = adapters.iter().find(|a| a.auto) {
         return Finding::new(
             name,
             Verdict::Good,
@@ -174,6 +179,7 @@ fn graphics(adapters: &[Adapter]) -> Finding {
         );
     }
     let text = match adapters.first() {
+        Some(adapter) if !adapter.software => format!("{} cannot be opened: update its driver", adapter.name),
         Some(adapter) => format!(
             "only {}, which is software: --device auto takes the processor itself, which is faster",
             adapter.name
@@ -483,6 +489,7 @@ mod tests {
             name: "Some Adapter".into(),
             backend: "Vulkan".into(),
             software,
+            auto: !software,
             limits: vec![("max_storage_buffer_binding_size".into(), 134_217_728)],
         }
     }
@@ -490,6 +497,10 @@ mod tests {
     #[test]
     fn hardware_is_good_and_nothing_is_bad_without_it() {
         assert_eq!(graphics(&[adapter(true), adapter(false)]).verdict, Verdict::Good);
+        // The one that a run would take, and not the first.
+        let (mut first, second) = (adapter(false), adapter(false));
+        (first.name, first.auto) = ("Other".into(), false);
+        assert_eq!(graphics(&[first, second]).text, "Some Adapter (Vulkan)");
         assert_eq!(graphics(&[adapter(true)]).verdict, Verdict::Poor);
         assert_eq!(graphics(&[]).verdict, Verdict::Poor);
     }
@@ -544,7 +555,7 @@ mod tests {
         );
         assert!(text.starts_with("annulus 1.2.3\n  good processor"), "{text}");
         assert!(
-            text.contains("--device gpu:0: Some Adapter (Vulkan, hardware)"),
+            text.contains("--device gpu:0: Some Adapter (Vulkan, hardware, taken by --device auto)"),
             "{text}"
         );
         assert!(text.contains("max_storage_buffer_binding_size"), "{text}");

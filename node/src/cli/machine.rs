@@ -20,17 +20,22 @@ pub struct Adapter {
     pub backend: String,
     /// Hardware, or a processor that imitates it.
     pub software: bool,
+    /// Whether it is what `--device auto` takes.
+    pub auto: bool,
     /// Limits that matter: name and value.
     pub limits: Vec<(String, u64)>,
 }
 
 /// The adapters that this machine has.
 pub fn adapters() -> Vec<Adapter> {
-    let adapters = device::adapters().into_iter();
+    let adapters = device::adapters();
+    let auto = device::auto_of(&adapters);
     adapters
+        .into_iter()
         .map(|adapter| Adapter {
             device: format!("gpu:{}", adapter.number),
             software: adapter.is_software(),
+            auto: auto == Some(adapter.number),
             limits: adapter
                 .limits
                 .list()
