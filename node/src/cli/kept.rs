@@ -2,12 +2,9 @@
 
 use super::error::Error;
 use super::keys;
-use super::{Cli, Command, output, parser, resume, train};
 use crate::store::options_file;
-use crate::task_factory::TaskFactory;
 use clap::ArgMatches;
 use clap::parser::ValueSource;
-use std::ffi::OsString;
 use std::path::Path;
 
 /// Options without a value that are kept.
@@ -65,58 +62,8 @@ fn id(name: &str) -> String {
     name.replace('-', "_")
 }
 
-/// The same command, with the options of its folder if it goes on there. Those that are typed win.
-pub fn with_kept(cli: Cli, args: &[OsString], tasks: &[TaskFactory]) -> Result<Cli, Error> {
-    let (command, dir) = match &cli.command {
-        Command::Resume(resume) => ("resume", &resume.dir),
-        Command::Train(train) => match &train.resume {
-            Some(dir) => ("train", dir),
-            None => return Ok(cli),
-        },
-        _ => return Ok(cli),
-    };
-    let words = read(dir)?;
-    let Some(at) = args
-        .iter()
-        .position(|arg| arg == command)
-        .filter(|_| !words.is_empty())
-    else {
-        return Ok(cli);
-    };
-    let (before, typed) = args.split_at(at + 1);
-    let (options, settings): (Vec<String>, Vec<String>) =
-        words.iter().cloned().partition(|word| word.starts_with("--"));
-    let options = options.into_iter().map(OsString::from);
-    let args: Vec<OsString> = before
-        .iter()
-        .cloned()
-        .chain(options)
-        .chain(typed.iter().cloned())
-        .collect();
-    let path = options_file::path(dir);
-    let mut cli = parser::parse_with_kept(&args, command, tasks).map_err(|error| {
-        let problem = parser::explain(&error, &args, tasks);
-        Error::usage(format!(
-            "with the options that {} keeps: {problem} You may change that file, or remove it.",
-            path.display()
-        ))
-    })?;
-    // Settings stand behind the folder.
-    if let Command::Resume(resume::Args { settings: typed, .. })
-    | Command::Train(train::Args { settings: typed, .. }) = &mut cli.command
-    {
-        typed.splice(0..0, settings);
-    }
-    output::note(&format!(
-        "with the options kept in {}: {}",
-        path.display(),
-        words.join(" ")
-    ));
-    Ok(cli)
-}
-
-/// The options of a folder.
-fn read(dir: &Path) -> Result<Vec<String>, Error> {
+/// The options that a folder keeps, as words.
+pub fn read(dir: &Path) -> Result<Vec<String>, Error> {
     let words = options_file::load(dir).map_err(Error::of)?;
     match words.iter().find(|word| !is_kept(word)) {
         None => Ok(words),

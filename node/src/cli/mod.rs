@@ -165,7 +165,7 @@ fn exit_code(tasks: &[TaskFactory]) -> u8 {
     let done = match parser::parse(&args, tasks) {
         Ok(mut cli) => {
             log::start(cli.log.take());
-            kept::with_kept(cli, &args, tasks).and_then(|cli| run(cli, tasks))
+            resume::with_kept(cli, &args, tasks).and_then(|cli| run(cli, tasks))
         }
         Err(error) if !error.use_stderr() => {
             let _ = error.print();

@@ -5,12 +5,13 @@ use super::exit::Exit;
 use super::finish::take_part;
 use super::machine::block_on;
 use super::messages::Role;
-use super::process;
-use super::settings;
-use super::train::LocalArgs;
+use super::train::{self, LocalArgs};
+use super::{Cli, Command, kept, output, parser, process, settings};
 use crate::options::{Start, TrainOptions};
 use crate::participant::start;
+use crate::store::options_file;
 use crate::task_factory::TaskFactory;
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// Go on with a run that was started or joined in a folder.
@@ -37,6 +38,56 @@ Examples:
   annulus resume run1
   annulus resume run1 --device gpu checkpoint_every=100
 ";
+
+/// The same command, with the options of its folder if it goes on there. Those that are typed win.
+pub fn with_kept(cli: Cli, args: &[OsString], tasks: &[TaskFactory]) -> Result<Cli, Error> {
+    let (command, dir) = match &cli.command {
+        Command::Resume(resume) => ("resume", &resume.dir),
+        Command::Train(train) => match &train.resume {
+            Some(dir) => ("train", dir),
+            None => return Ok(cli),
+        },
+        _ => return Ok(cli),
+    };
+    let words = kept::read(dir)?;
+    let Some(at) = args
+        .iter()
+        .position(|arg| arg == command)
+        .filter(|_| !words.is_empty())
+    else {
+        return Ok(cli);
+    };
+    let (before, typed) = args.split_at(at + 1);
+    let (options, settings): (Vec<String>, Vec<String>) =
+        words.iter().cloned().partition(|word| word.starts_with("--"));
+    let options = options.into_iter().map(OsString::from);
+    let args: Vec<OsString> = before
+        .iter()
+        .cloned()
+        .chain(options)
+        .chain(typed.iter().cloned())
+        .collect();
+    let path = options_file::path(dir);
+    let mut cli = parser::parse_with_kept(&args, command, tasks).map_err(|error| {
+        let problem = parser::explain(&error, &args, tasks);
+        Error::usage(format!(
+            "with the options that {} keeps: {problem} You may change that file, or remove it.",
+            path.display()
+        ))
+    })?;
+    // Settings stand behind the folder.
+    if let Command::Resume(Args { settings: typed, .. })
+    | Command::Train(train::Args { settings: typed, .. }) = &mut cli.command
+    {
+        typed.splice(0..0, settings);
+    }
+    output::note(&format!(
+        "with the options kept in {}: {}",
+        path.display(),
+        words.join(" ")
+    ));
+    Ok(cli)
+}
 
 /// Goes on with the run.
 pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<Exit, Error> {

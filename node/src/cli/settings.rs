@@ -6,14 +6,14 @@ mod values;
 
 use self::sources::{file_assignments, word_assignments};
 use self::typed::{bare, typed};
-use self::values::{at_most, every, number, on, real};
+use self::values::{at_most, every, number, on, real, steps};
 use super::error::Error;
 use super::keys::{KEYS, Key, did_you_mean};
 use crate::options::{Every, Length, Local, NewRun, Schedule, SplitRun, Steps};
 use crate::task_factory::TaskFactory;
 use annulus_core::codec::Codec;
 use annulus_core::config::MAX_PEERS;
-use annulus_core::optim::{LocalSteps, Moments, Optimizer};
+use annulus_core::optim::{Moments, Optimizer};
 use annulus_core::{EarlyStop, Topology};
 use serde_json::{Map, Value};
 use std::fmt::Write as _;
@@ -487,18 +487,6 @@ impl Reader<'_> {
             run.schedule = Schedule::Warmup;
         }
         Ok(self.settings)
-    }
-}
-
-fn steps(text: &str) -> Result<Steps, String> {
-    match text {
-        "auto" => Ok(Steps::Auto),
-        "1" => Ok(Steps::None),
-        _ => {
-            let steps: NonZeroU32 = number(text)?;
-            at_most(steps.get().into(), LocalSteps::MOST.into())?;
-            Ok(Steps::Fixed(steps))
-        }
     }
 }
 

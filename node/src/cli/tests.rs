@@ -237,7 +237,7 @@ fn resume_with(kept: &str, typed: &str) -> Result<Local, Error> {
     std::fs::write(dir.join("options"), kept).expect("writable");
     let line = format!("annulus resume {} {typed}", dir.display());
     let args: Vec<OsString> = line.split_whitespace().map(Into::into).collect();
-    match kept::with_kept(cli(&line)?, &args, &tasks())?.command {
+    match resume::with_kept(cli(&line)?, &args, &tasks())?.command {
         Command::Resume(args) => Ok(super::resume::options(&args, &tasks())?.local),
         other => panic!("not resume: {other:?}"),
     }

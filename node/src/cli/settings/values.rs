@@ -1,8 +1,9 @@
 //! Values that several settings can have, as text.
 
 use crate::cli::amounts::seconds;
-use crate::options::Every;
-use std::num::{IntErrorKind, ParseIntError};
+use crate::options::{Every, Steps};
+use annulus_core::optim::LocalSteps;
+use std::num::{IntErrorKind, NonZeroU32, ParseIntError};
 use std::str::FromStr;
 
 /// A switch: on or off.
@@ -19,6 +20,19 @@ pub(super) fn every(text: &str) -> Result<Every, String> {
     match seconds(text) {
         Ok(seconds) => Ok(Every::seconds(seconds)),
         Err(_) => Ok(Every::rounds(number(text)?)),
+    }
+}
+
+/// A number of local steps, or auto.
+pub(super) fn steps(text: &str) -> Result<Steps, String> {
+    match text {
+        "auto" => Ok(Steps::Auto),
+        "1" => Ok(Steps::None),
+        _ => {
+            let steps: NonZeroU32 = number(text)?;
+            at_most(steps.get().into(), LocalSteps::MOST.into())?;
+            Ok(Steps::Fixed(steps))
+        }
     }
 }
 
