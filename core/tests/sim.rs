@@ -127,6 +127,8 @@ fn worlds_that_failed_once_hold() {
     let all_left = [104_000_000_429];
     // One that had gone on alone lost another again and again, and so forgot where it had parted from the rest.
     let came_and_went = [109_000_044_339];
+    // The deadlines of one whose ticket was revoked had grown, so that it asked the other again and again for a quarter of an hour.
+    let barred = [112_000_064_499];
     // One that stood aside came back during the run's last round, and rested again before that had reached it.
     let missed_the_end = [112_000_001_401];
     for seed in once
@@ -144,6 +146,7 @@ fn worlds_that_failed_once_hold() {
         .chain(all_left)
         .chain(came_and_went)
         .chain(missed_the_end)
+        .chain(barred)
         .chain(later)
         .chain(last)
         .chain(slow)

@@ -35,6 +35,10 @@ const LONELIEST: Duration = Duration::from_secs(120);
 /// become free when somebody leaves, and to ask costs each member a check of its ticket.
 const NO_PLACE: Duration = Duration::from_secs(30);
 
+/// After this long at most a peer gives up that all in sight have barred. Where answers were slow once, their deadlines are long,
+/// and it would wait for a quarter of an hour. A guess.
+const BARRED: Duration = Duration::from_secs(300);
+
 /// After this many answer deadlines with only peers that hold nothing either, a newcomer gives up.
 const HOPELESS: u32 = 30;
 
@@ -203,7 +207,7 @@ impl Newcomer {
     /// Why it is not admitted, if nobody else has been in sight for long.
     pub(super) fn is_barred(&self, shared: &Shared) -> Option<Barred> {
         let (since, why) = self.barred?;
-        let long = shared.now - since > HOPELESS * shared.detector.answer();
+        let long = shared.now - since > (HOPELESS * shared.detector.answer()).min(BARRED);
         (long && self.is_barred_by_all(shared)).then_some(why)
     }
 
