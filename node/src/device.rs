@@ -311,11 +311,15 @@ mod native {
 
     /// The number of the adapter that [`DeviceChoice::Auto`] takes; none means the CPU backend.
     pub fn auto_of(adapters: &[Adapter]) -> Option<usize> {
-        let usable = |adapter: &&Adapter| !adapter.is_software() && adapter.selector.is_some();
-        let best = adapters
-            .iter()
-            .filter(usable)
-            .min_by_key(|adapter| adapter.rank());
+        best(adapters, |adapter| {
+            !adapter.is_software() && adapter.selector.is_some()
+        })
+    }
+
+    /// The number of the best adapter that is usable.
+    fn best(adapters: &[Adapter], usable: impl Fn(&Adapter) -> bool) -> Option<usize> {
+        let usable = adapters.iter().filter(|adapter| usable(adapter));
+        let best = usable.min_by_key(|adapter| adapter.rank());
         best.map(|adapter| adapter.number)
     }
 
@@ -325,11 +329,13 @@ mod native {
         mut adapters: Vec<Adapter>,
     ) -> Result<Option<Adapter>, DeviceError> {
         let count = adapters.len();
-        let best = |adapters: Vec<Adapter>| adapters.into_iter().min_by_key(Adapter::rank);
         match choice {
             DeviceChoice::Cpu => Ok(None),
             DeviceChoice::Auto => Ok(auto_of(&adapters).map(|number| adapters.swap_remove(number))),
-            DeviceChoice::Gpu => best(adapters).map(Some).ok_or(DeviceError::NoAdapter),
+            DeviceChoice::Gpu => match best(&adapters, |_| true) {
+                Some(number) => Ok(Some(adapters.swap_remove(number))),
+                None => Err(DeviceError::NoAdapter),
+            },
             DeviceChoice::GpuNumber(number) if number < count => Ok(Some(adapters.swap_remove(number))),
             DeviceChoice::GpuNumber(_) if count == 0 => Err(DeviceError::NoAdapter),
             DeviceChoice::GpuNumber(number) => Err(DeviceError::NoSuchAdapter { number, count }),

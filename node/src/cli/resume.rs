@@ -57,16 +57,10 @@ pub fn with_kept(cli: Cli, args: &[OsString], tasks: &[TaskFactory]) -> Result<C
     else {
         return Ok(cli);
     };
-    let (before, typed) = args.split_at(at + 1);
     let (options, settings): (Vec<String>, Vec<String>) =
         words.iter().cloned().partition(|word| word.starts_with("--"));
-    let options = options.into_iter().map(OsString::from);
-    let args: Vec<OsString> = before
-        .iter()
-        .cloned()
-        .chain(options)
-        .chain(typed.iter().cloned())
-        .collect();
+    let mut args = args.to_vec();
+    args.splice(at + 1..at + 1, options.into_iter().map(OsString::from));
     let path = options_file::path(dir);
     let mut cli = parser::parse_with_kept(&args, command, tasks).map_err(|error| {
         let problem = parser::explain(&error, &args, tasks);

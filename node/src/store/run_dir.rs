@@ -6,7 +6,7 @@
 //! lock            held by the process that trains here  checkpoints/round-00000042.safetensors
 //! evals.jsonl     results of evaluations                identity      the peer's private key
 //! peers.json      peers that it knows                   ticket        lets others take part
-//! options         options of this peer                  
+//! options         options of this peer
 //! ```
 //!
 //! It only reads, and works while a process trains there; `checkpoint.rs` writes. It knows nothing of peers, tasks or
