@@ -51,12 +51,13 @@ impl fmt::Display for DeviceChoice {
     }
 }
 
-/// The value of `--device`: a device, with `+f16` behind it if linear layers should keep their weights as halves there.
+/// The value of `--device`: a device, with `+f16` behind it if linear layers should multiply halves there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceRequest {
     /// The device.
     pub choice: DeviceChoice,
-    /// Whether weights are kept as halves: products load fewer bytes and are slightly less exact. Sums stay `f32`.
+    /// Whether products take halves, where it pays: those of the GPU's matrix units, or else weights kept as halves. They
+    /// are less exact by the rounding. Sums stay `f32`.
     pub f16: bool,
 }
 
@@ -124,7 +125,7 @@ pub enum DeviceError {
     /// The value of `--device` is invalid.
     #[error(
         "unknown device {text:?}: choose auto, gpu, gpu:N (N from `annulus doctor`) or cpu; +f16 behind it \
-         keeps weights as halves"
+         lets a GPU multiply halves"
     )]
     UnknownChoice {
         /// The value.
@@ -163,10 +164,10 @@ mod native {
 
     use std::sync::{Mutex, MutexGuard, PoisonError};
 
-    use annulus_shaders::halves;
+    use annulus_shaders::{halves, matrices};
     use burn::tensor::wgpu::MemoryConfiguration;
     use burn::tensor::{Device, DeviceKind as Selector, read_sync};
-    use wgpu::DeviceType;
+    use wgpu::{CooperativeScalarType, DeviceType};
 
     use super::{DeviceChoice, DeviceError, DeviceKind, DeviceRequest, OpenDevice};
 
@@ -185,6 +186,9 @@ mod native {
         pub device_type: DeviceType,
         /// Its limits.
         pub limits: AdapterLimits,
+        /// Sizes of the square matrices of halves that its matrix units multiply, with sums in `f32`; none without such
+        /// units.
+        pub matrix_blocks: Vec<u32>,
         /// How to tell Burn to use this adapter, which is not possible for some kinds.
         selector: Option<Selector>,
     }
@@ -264,49 +268,58 @@ mod native {
     /// If it does not exist or cannot be used. [`DeviceChoice::Auto`] and [`DeviceChoice::Cpu`] never fail.
     pub fn open(request: impl Into<DeviceRequest>) -> Result<OpenDevice, DeviceError> {
         let DeviceRequest { choice, f16 } = request.into();
-        let device = open_choice(choice)?;
-        if !f16 {
-            return Ok(device);
-        }
-        if device.kind == DeviceKind::Cpu {
-            let note = "+f16 changes nothing here: on the CPU all numbers stay f32".to_owned();
-            let note = device
-                .note
-                .map_or(note.clone(), |first| format!("{first}; {note}"));
-            return Ok(OpenDevice {
-                note: Some(note),
-                ..device
-            });
-        }
-        halves::store_weights(&device.device).map_err(|error| DeviceError::Unusable {
-            name: device.name.clone(),
-            reason: error.to_string(),
-        })?;
-        Ok(OpenDevice {
-            name: format!("{}, weights as f16", device.name),
-            ..device
-        })
-    }
-
-    fn open_choice(choice: DeviceChoice) -> Result<OpenDevice, DeviceError> {
         if choice == DeviceChoice::Cpu {
             // This wakes no graphics driver.
-            return Ok(OpenDevice::cpu());
+            return Ok(without_halves(OpenDevice::cpu(), f16));
         }
         let mut drivers = lock_drivers();
         let Some(adapter) = choose(choice, enumerate())? else {
-            return Ok(OpenDevice::cpu());
+            return Ok(without_halves(OpenDevice::cpu(), f16));
         };
         let opened = open_adapter(&adapter, &mut drivers);
         #[cfg(test)]
         crate::ending::end_tests_at_once();
         match opened {
-            Err(error) if choice == DeviceChoice::Auto => Ok(OpenDevice {
-                note: Some(format!("using the CPU, because {error}")),
-                ..OpenDevice::cpu()
-            }),
+            Err(error) if choice == DeviceChoice::Auto => {
+                let cpu = OpenDevice {
+                    note: Some(format!("using the CPU, because {error}")),
+                    ..OpenDevice::cpu()
+                };
+                Ok(without_halves(cpu, f16))
+            }
+            Ok(device) if f16 => with_halves(device, &adapter.matrix_blocks),
             result => result,
         }
+    }
+
+    /// The CPU, with a note if halves were asked for.
+    fn without_halves(device: OpenDevice, f16: bool) -> OpenDevice {
+        let added = "+f16 changes nothing here: on the CPU all numbers stay f32";
+        let note = match device.note {
+            note if !f16 => note,
+            Some(note) => Some(format!("{note}; {added}")),
+            None => Some(added.to_owned()),
+        };
+        OpenDevice { note, ..device }
+    }
+
+    /// Lets products take halves: those of the device's matrix units if it has them, or else weights as halves.
+    fn with_halves(device: OpenDevice, blocks: &[u32]) -> Result<OpenDevice, DeviceError> {
+        halves::store_weights(&device.device).map_err(|error| DeviceError::Unusable {
+            name: device.name.clone(),
+            reason: error.to_string(),
+        })?;
+        let how = match matrices::take(&device.device, blocks) {
+            Ok(()) => "products of halves by its matrix units",
+            Err(error) => {
+                tracing::debug!("no matrix units: {error}");
+                "weights as f16"
+            }
+        };
+        Ok(OpenDevice {
+            name: format!("{}, {how}", device.name),
+            ..device
+        })
     }
 
     /// The number of the adapter that [`DeviceChoice::Auto`] takes; none means the CPU backend.
@@ -419,6 +432,7 @@ mod native {
                 driver: format!("{} {}", info.driver, info.driver_info),
                 device_type: info.device_type,
                 name: info.name,
+                matrix_blocks: matrix_blocks(adapter),
                 limits: AdapterLimits {
                     buffer_bytes: limits.max_buffer_size,
                     binding_bytes: limits.max_storage_buffer_binding_size,
@@ -429,6 +443,15 @@ mod native {
             }
         });
         described.collect()
+    }
+
+    fn matrix_blocks(adapter: &wgpu::Adapter) -> Vec<u32> {
+        let units = adapter.cooperative_matrix_properties();
+        let of_halves = units.iter().filter(|unit| {
+            (unit.ab_type, unit.cr_type) == (CooperativeScalarType::F16, CooperativeScalarType::F32)
+                && [unit.m_size, unit.n_size] == [unit.k_size; 2]
+        });
+        of_halves.map(|unit| unit.k_size).collect()
     }
 
     /// Burn numbers each type of adapter separately, and knows only the first software one.
@@ -465,6 +488,7 @@ mod native {
                     workgroup_bytes: 0,
                     workgroup_invocations: 0,
                 },
+                matrix_blocks: Vec::new(),
                 selector: selector(*device_type, &mut counts),
             };
             types.iter().enumerate().map(adapter).collect()

@@ -1,14 +1,22 @@
 //! Devices and the protocol compute the same formulas: compares the twins of the kernels with `annulus-core`. The tests
 //! of `annulus-shaders` compare the kernels with their twins.
 
+use annulus::device::DeviceRequest;
+use annulus::trainer::{LocalStep, Trainer, TrainerOptions, Worker};
+use annulus::{Data, Dataset, Task, TaskError};
+use annulus_core::Digest;
 use annulus_core::codec::Codec;
 use annulus_core::optim::Optimizer;
 use annulus_shaders::cpu;
 use annulus_shaders::cpu::adamw::{AdamW, adamw};
 use annulus_shaders::cpu::momentum::{Momentum, momentum};
+use annulus_shaders::ops::linear::{WeightLayout, linear};
 use annulus_shaders::optim::bias_corrected;
+use burn::module::{Module, Param};
+use burn::tensor::{Device, Tensor, read_sync};
 use std::io::Write;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
 /// Numbers of all exponents below that of `below`, with both signs.
 fn numbers(count: u32, below: u32) -> Vec<f32> {
@@ -200,5 +208,136 @@ fn whole_steps_agree_on_every_software_adapter() {
     match std::path::Path::new(swiftshader).exists() {
         true => assert_same_steps(&[Some(("VK_DRIVER_FILES", swiftshader))]),
         false => println!("skipped: there is no {swiftshader} (Debian: chromium)"),
+    }
+}
+
+/// Whether some adapter multiplies matrices of halves; a line that none does.
+fn some_has_units() -> bool {
+    let adapters = annulus::device::adapters();
+    let found = adapters.iter().any(|adapter| !adapter.matrix_blocks.is_empty());
+    if !found {
+        println!("skipped: no adapter here has matrix units for halves with sums in f32");
+    }
+    found
+}
+
+#[test]
+fn whole_steps_by_matrix_units_agree_but_for_rounding() {
+    if !some_has_units() {
+        return;
+    }
+    let task = ["gpt", r#"{"preset":"pico","vocabulary":"bytes"}"#];
+    for more in [&[][..], &["--local"]] {
+        let [exact, found] = ["gpu", "gpu+f16"].map(|device| losses(task, (device, "gpu"), more, None));
+        assert_ne!(exact, found, "no product was rounded");
+        for (e, f) in exact.iter().zip(&found) {
+            assert!((e - f).abs() <= 1e-3 * e.abs(), "{more:?}: {exact:?} {found:?}");
+        }
+    }
+}
+
+/// The gradients of its weights are thousands.
+struct Loud;
+
+#[derive(Module, Debug)]
+struct Weights {
+    square: Param<Tensor<2>>,
+}
+
+impl Dataset for Loud {
+    type Batch = usize;
+
+    fn len(&self) -> u64 {
+        8
+    }
+
+    fn digest(&self) -> Digest {
+        Digest::of(b"loud")
+    }
+
+    fn batch(&self, samples: &[u64]) -> usize {
+        samples.len()
+    }
+}
+
+impl Task for Loud {
+    type Model = Weights;
+    type Dataset = Self;
+    type Config = ();
+
+    const NAME: &'static str = "loud";
+
+    fn new(_config: (), _data: Option<&Data>) -> Result<Self, TaskError> {
+        Ok(Self)
+    }
+
+    fn dataset(&self) -> &Self {
+        self
+    }
+
+    fn model(&self, device: &Device) -> Weights {
+        Weights {
+            square: Param::from_tensor(Tensor::full([8, 8], 0.5, device).require_grad()),
+        }
+    }
+
+    fn loss(&self, model: &Weights, rows: usize, device: &Device) -> Tensor<1> {
+        let x = Tensor::<2>::ones([rows, 8], device);
+        let out = linear(x, model.square.val(), None, None, WeightLayout::InputsFirst);
+        out.powi_scalar(2).mean().mul_scalar(1000.0)
+    }
+}
+
+/// A gradient times its scale is too large for halves at first. The shares are made again with a smaller scale, those of
+/// local steps too.
+#[test]
+fn sums_that_are_too_large_for_halves_are_made_again() {
+    const ALONE: &str = "ANNULUS_TEST_ALONE";
+    if !some_has_units() {
+        return;
+    }
+    if std::env::var_os(ALONE).is_none() {
+        // The units are taken for a whole process.
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["sums_that_are_too_large_for_halves_are_made_again", "--exact"]);
+        let output = command
+            .env(ALONE, "1")
+            .env("ANNULUS_ADAPTER", "gpu")
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success() && said.contains("1 passed"), "{said}");
+        return;
+    }
+    let made = ["cpu", "gpu+f16"].map(|device| {
+        let device = annulus::device::open(device.parse::<DeviceRequest>().unwrap()).unwrap();
+        let mut trainer = Trainer::new(Arc::new(Loud), &device, TrainerOptions::default()).unwrap();
+        let params = trainer.init();
+        let samples: Vec<u64> = (0..8).collect();
+        let sum = trainer.contribute(params.clone(), &samples).unwrap();
+        let mut stepped = Vec::new();
+        if let Some(stepper) = trainer.stepper(&"sgd".parse().unwrap()) {
+            stepper.begin_anew();
+            trainer.load(params.clone()).unwrap();
+            trainer.accumulate(&samples).unwrap();
+            let step = LocalStep {
+                number: 1,
+                rate: 1e-6,
+                clip: None,
+            };
+            let stepper = trainer.stepper(&"sgd".parse().unwrap()).unwrap();
+            let loss = read_sync(stepper.step(&step)).unwrap();
+            assert_eq!(loss, sum.loss_sum);
+            stepped = read_sync(stepper.stepped()).unwrap();
+        }
+        (params, sum, stepped)
+    });
+    let [(params, exact, _), (_, found, stepped)] = made;
+    assert!(annulus_shaders::matrices::taken());
+    assert_eq!(exact.gradient, found.gradient);
+    assert_eq!(exact.loss_sum, found.loss_sum);
+    assert!(!stepped.is_empty());
+    for ((before, slope), after) in params.iter().zip(&exact.gradient).zip(&stepped) {
+        assert!((before - 1e-6 * slope / 8.0 - after).abs() < 1e-6);
     }
 }

@@ -15,6 +15,10 @@ const WIDE = 1u;
 
 //#include "product_strided"
 
+struct Params {
+    //#include "product_params"
+}
+
 @group(0) @binding(0) var<storage, read> a: array<f32>;
 @group(0) @binding(1) var<storage, read> b: array<f32>;
 @group(0) @binding(2) var<storage, read> bias: array<f32>;

@@ -13,6 +13,10 @@ const WIDE = 4u; //#scalar: const WIDE = 1u;
 
 //#include "product_strided"
 
+struct Params {
+    //#include "product_params"
+}
+
 @group(0) @binding(0) var<storage, read> parts: array<Elem>;
 @group(0) @binding(1) var<storage, read> bias: array<Elem>;
 @group(0) @binding(2) var<storage, read> extra: array<Elem>;

@@ -212,7 +212,7 @@ pub struct Step {
     /// The model's size, for gpt.
     #[arg(long, default_value = "nano")]
     pub preset: String,
-    /// Where to compute: gpu (a software adapter if there is no other) or cpu; gpu+f16, with weights kept as halves,
+    /// Where to compute: gpu (a software adapter if there is no other) or cpu; gpu+f16, whose products take halves,
     /// is measured beside gpu.
     #[arg(long, default_value = "gpu", value_parser = ["gpu", "gpu+f16", "cpu"])]
     pub device: String,

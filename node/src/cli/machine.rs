@@ -26,6 +26,9 @@ pub struct Adapter {
     pub limits: Vec<(String, u64)>,
 }
 
+/// How a size of matrices is called that an adapter's matrix units multiply.
+const MATRICES: &str = "rows of matrices of halves";
+
 /// The adapters that this machine has.
 pub fn adapters() -> Vec<Adapter> {
     let adapters = device::adapters();
@@ -40,6 +43,12 @@ pub fn adapters() -> Vec<Adapter> {
                 .limits
                 .list()
                 .into_iter()
+                .chain(
+                    adapter
+                        .matrix_blocks
+                        .iter()
+                        .map(|size| (MATRICES, (*size).into())),
+                )
                 .map(|(name, value)| (name.to_owned(), value))
                 .collect(),
             name: adapter.name,

@@ -43,7 +43,7 @@ pub struct Args {
     /// The run's data, if writing needs it (`gpt` with vocabulary=characters does) and it is not found here.
     #[arg(long, value_name = "PATH")]
     pub data: Option<PathBuf>,
-    /// Where to compute: auto, cpu, gpu or gpu:N. Append +f16 to keep weights as halves there.
+    /// Where to compute: auto, cpu, gpu or gpu:N. Append +f16 to let a GPU multiply halves.
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     pub device: String,
     /// If the model is split: the most memory to take, such as 3G or 400M. Steps that do not fit together are computed one after the

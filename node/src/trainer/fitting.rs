@@ -1,5 +1,5 @@
-//! How many samples a GPU works on at once: what is too large for its buffers is halved until it fits, and no launch
-//! takes long.
+//! What a GPU takes: work that is too large for its buffers is halved until it fits, no launch takes long, and sums with
+//! numbers that are too large for its matrix units are made again.
 //!
 //! WebGPU promises bindings of 128 MiB, and many samples make larger activations than that. Nothing says in advance how
 //! large they are. A launch that the device refuses is skipped, as is everything that depends on it, so parameters
@@ -9,6 +9,7 @@ use super::on_device::read_total;
 use super::worker::{Worker, WorkerError};
 use super::{Sum, Trainer};
 use crate::task::Task;
+use annulus_shaders::matrices;
 
 /// How long a device may work on samples at once, in seconds. Windows and browsers reset a GPU whose launch takes two
 /// seconds. One launch is at most a third of the work, even where the model is a single product: its result and the
@@ -63,6 +64,29 @@ impl<T: Task> Trainer<T> {
             }
         }
         Ok(())
+    }
+
+    /// Makes the sum again if it is not finite and that may be the fault of halves in the device's matrix units. Returns
+    /// whether it did.
+    pub(super) fn without_overflow(&mut self, is_finite: bool) -> Result<bool, WorkerError> {
+        if self.is_cpu() {
+            return Ok(false);
+        }
+        if is_finite {
+            matrices::was_finite();
+            return Ok(false);
+        }
+        if !matrices::was_not_finite() {
+            return Ok(false);
+        }
+        if !matrices::taken() {
+            tracing::warn!(
+                "numbers are too large for the matrix units of {}: products are made without them from now on",
+                self.device_name
+            );
+        }
+        self.sum_again()?;
+        Ok(true)
     }
 
     fn sum_again(&mut self) -> Result<(), WorkerError> {

@@ -295,27 +295,32 @@ impl<T: Task> Worker for Trainer<T> {
 
     fn take(&mut self) -> Pending<'_, Contribution> {
         Box::pin(async move {
-            self.settle().await?;
-            let Sum {
-                mut gradient,
-                on_device,
-                mut loss,
-                samples,
-                ..
-            } = std::mem::take(&mut self.sum);
-            gradient.resize(self.layout.len, 0.0);
-            if let Some(total) = on_device {
-                loss = read_total(&total, &mut gradient).await?;
+            loop {
+                self.settle().await?;
+                self.sum.gradient.resize(self.layout.len, 0.0);
+                if let Some(total) = self.sum.on_device.clone() {
+                    self.sum.loss = read_total(&total, &mut self.sum.gradient).await?;
+                }
+                let finite = match self.sum.loss.is_finite() {
+                    true => check_finite(&self.layout, &self.sum.gradient),
+                    false => Err(WorkerError::LossNotFinite),
+                };
+                if self.without_overflow(finite.is_ok())? {
+                    continue;
+                }
+                let Sum {
+                    gradient,
+                    loss,
+                    samples,
+                    ..
+                } = std::mem::take(&mut self.sum);
+                finite?;
+                return Ok(Contribution {
+                    gradient,
+                    loss_sum: loss,
+                    samples: samples.len() as u32,
+                });
             }
-            if !loss.is_finite() {
-                return Err(WorkerError::LossNotFinite);
-            }
-            check_finite(&self.layout, &gradient)?;
-            Ok(Contribution {
-                gradient,
-                loss_sum: loss,
-                samples: samples.len() as u32,
-            })
         })
     }
 

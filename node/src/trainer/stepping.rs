@@ -8,10 +8,10 @@ use annulus_core::optim::Optimizer;
 use annulus_shaders::optim::{LocalOptimizer, Rule, Step, Totals};
 use annulus_shaders::split::SplitVector;
 
+use super::Trainer;
 use super::on_device::read_total;
 use super::read::{as_floats, read, read_scalar};
 use super::worker::{LocalStep, Pending, Stepper, WorkerError, check_finite};
-use super::{Sum, Trainer};
 use crate::task::Task;
 
 /// The kernels' rule for an optimizer, if they have one.
@@ -61,24 +61,15 @@ impl<T: Task> Trainer<T> {
         LocalOptimizer::new(rule, &self.on_device, &decays, &device)
     }
 
-    /// Returns the sum of the losses, or an error if it or the gradient is not finite.
-    async fn finite_loss(&self, total: &SplitVector, totals: &Totals) -> Result<f32, WorkerError> {
+    /// The sum of the losses, and whether the gradient is finite.
+    async fn outcome(&self, total: &SplitVector, totals: &Totals) -> Result<(f32, bool), WorkerError> {
         let loss = total.view(self.layout.tensors.len(), [1]);
         let totals = read(totals.tensor()).await?;
         let loss = read_scalar(loss).await?;
-        if !loss.is_finite() {
-            return Err(WorkerError::LossNotFinite);
-        }
         let [_, others] = as_floats(&totals)? else {
             unreachable!("a norm and a count");
         };
-        if *others > 0.0 {
-            // To name the tensor, the whole gradient must be read.
-            let mut gradient = vec![0.0; self.layout.len];
-            read_total(total, &mut gradient).await?;
-            check_finite(&self.layout, &gradient)?;
-        }
-        Ok(loss)
+        Ok((loss, *others == 0.0))
     }
 }
 
@@ -91,31 +82,42 @@ impl<T: Task> Stepper for Trainer<T> {
     fn step<'a>(&'a mut self, step: &LocalStep) -> Pending<'a, f32> {
         let LocalStep { number, rate, clip } = *step;
         Box::pin(async move {
-            // A step by a sum that the device has refused would spoil the parameters.
-            self.settle().await?;
-            let Sum {
-                gradient,
-                on_device,
-                samples,
-                ..
-            } = std::mem::take(&mut self.sum);
-            // The parameters will be read into this allocation.
-            self.sum.gradient = gradient;
-            let (Some(total), Some(params), Some(optimizer)) =
-                (on_device, &mut self.params, &mut self.stepping)
-            else {
-                // Nothing was summed.
-                return Ok(0.0);
-            };
-            let totals = Totals::of_gradients(&total, &self.on_device);
-            let step = Step {
-                lr: rate,
-                number,
-                scale: 1.0 / samples.len() as f32,
-                clip,
-            };
-            optimizer.step(params, &total, Some(&totals), step);
-            self.finite_loss(&total, &totals).await
+            loop {
+                // A step by a sum that the device has refused would spoil the parameters.
+                self.settle().await?;
+                let total = self.sum.on_device.clone();
+                let (Some(total), Some(params), Some(optimizer)) =
+                    (total, &mut self.params, &mut self.stepping)
+                else {
+                    // Nothing was summed.
+                    return Ok(0.0);
+                };
+                let totals = Totals::of_gradients(&total, &self.on_device);
+                let step = Step {
+                    lr: rate,
+                    number,
+                    scale: 1.0 / self.sum.samples.len() as f32,
+                    clip,
+                };
+                // By a sum that is not finite it changes nothing.
+                optimizer.step(params, &total, Some(&totals), step);
+                let (loss, is_finite) = self.outcome(&total, &totals).await?;
+                if self.without_overflow(is_finite)? {
+                    continue;
+                }
+                // The parameters will be read into this allocation.
+                self.sum.gradient = std::mem::take(&mut self.sum).gradient;
+                if !loss.is_finite() {
+                    return Err(WorkerError::LossNotFinite);
+                }
+                if !is_finite {
+                    // To name the tensor, the whole gradient must be read.
+                    let mut gradient = vec![0.0; self.layout.len];
+                    read_total(&total, &mut gradient).await?;
+                    check_finite(&self.layout, &gradient)?;
+                }
+                return Ok(loss);
+            }
         })
     }
 

@@ -28,7 +28,7 @@ pub struct KernelError {
 }
 
 /// Reads the interface of a WGSL text, after checking that it is valid without any extension (but for
-/// [`HALF_KERNELS`](super::HALF_KERNELS), which read and write halves) and keeps to the conventions: group 0, inputs
+/// [`HALF_KERNELS`](super::HALF_KERNELS), which read and write halves, and [`MATRIX_KERNELS`](super::MATRIX_KERNELS)) and keeps to the conventions: group 0, inputs
 /// `read`, then outputs `read_write`, then parameters.
 ///
 /// # Errors
@@ -40,9 +40,12 @@ pub fn reflect(name: &str, source: &str) -> Result<Interface, KernelError> {
         problem,
     };
     let module = naga::front::wgsl::parse_str(source).map_err(|error| fail(error.emit_to_string(source)))?;
-    let capabilities = match name == "halve" || name.ends_with("_halves") {
-        true => Capabilities::SHADER_FLOAT16_IN_FLOAT32,
-        false => Capabilities::empty(),
+    let capabilities = if name == "halve" || name.ends_with("_halves") {
+        Capabilities::SHADER_FLOAT16_IN_FLOAT32
+    } else if name.starts_with("gemm_matrix") {
+        Capabilities::SHADER_FLOAT16 | Capabilities::COOPERATIVE_MATRIX | Capabilities::SUBGROUP
+    } else {
+        Capabilities::empty()
     };
     Validator::new(ValidationFlags::all(), capabilities)
         .validate(&module)

@@ -4,7 +4,7 @@ use super::text::Kernel;
 
 /// A line for each file, and in brackets what its other texts are for: the kernels of [`variant`](super::variant)s.
 macro_rules! kernels {
-    ($($(#[$about:meta])* $constant:ident = $file:literal $([$($other:ident = $variant:literal),+])?;)*) => {
+    ($(#[$about_all:meta])* $all:ident: $($(#[$about:meta])* $constant:ident = $file:literal $([$($other:ident = $variant:literal),+])?;)*) => {
         $(
             $(#[$about])*
             pub static $constant: Kernel = Kernel::of_file($file, $file, text!($file), None);
@@ -15,8 +15,8 @@ macro_rules! kernels {
             )+)?
         )*
 
-        /// All of them.
-        pub static KERNELS: &[&Kernel] = &[$(&$constant, $($(&$other,)+)?)*];
+        $(#[$about_all])*
+        pub static $all: &[&Kernel] = &[$(&$constant, $($(&$other,)+)?)*];
     };
 }
 
@@ -27,6 +27,9 @@ macro_rules! text {
 }
 
 kernels! {
+    /// All that any device takes.
+    KERNELS:
+
     /// Matrix product of any shape and strides, a small tile per invocation.
     GEMM_ANY = "gemm_any";
     /// `A B`, rows in registers, no barriers.
@@ -133,6 +136,14 @@ kernels! {
     INT8_ENCODE = "int8_encode";
     /// The way back.
     INT8_DECODE = "int8_decode";
+}
+
+kernels! {
+    /// Those for devices with matrix units, which [`matrices`](crate::matrices) tries in this order.
+    MATRIX_KERNELS:
+
+    /// Matrix product by matrix units.
+    GEMM_MATRIX = "gemm_matrix" [GEMM_MATRIX_BROAD = "broad", GEMM_MATRIX_SMALL = "small"];
 }
 
 /// What [`halves`](crate::halves) take; naga, unlike WGSL, asks adapters for leave.

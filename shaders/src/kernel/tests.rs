@@ -3,16 +3,21 @@
 use std::borrow::Cow;
 
 use super::shared::SHARED;
-use super::{HALF_KERNELS, KERNELS, Kernel, include, reflect, variant};
+use super::{HALF_KERNELS, KERNELS, Kernel, MATRIX_KERNELS, include, reflect, variant};
 
 /// WebGPU's default limits: what every adapter offers.
 const STORAGE_BUFFERS: u32 = 8;
 const WORKGROUP_BYTES: u32 = 16 << 10;
 const INVOCATIONS: u32 = 256;
 
+/// Both tables.
+fn all() -> impl Iterator<Item = &'static Kernel> {
+    [KERNELS, MATRIX_KERNELS].concat().into_iter()
+}
+
 #[test]
 fn every_kernel_is_valid_within_the_default_limits() {
-    for kernel in KERNELS {
+    for kernel in all() {
         let interface = reflect(kernel.name, kernel.text()).unwrap();
         assert!(
             interface.inputs + interface.outputs <= STORAGE_BUFFERS,
@@ -43,7 +48,7 @@ fn files(folder: &str) -> Vec<String> {
 
 #[test]
 fn the_tables_hold_each_file_once() {
-    let own_texts = KERNELS.iter().filter(|kernel| kernel.variant.is_none());
+    let own_texts = all().filter(|kernel| kernel.variant.is_none());
     let mut names: Vec<&str> = own_texts.map(|kernel| kernel.name).collect();
     names.sort_unstable();
     assert_eq!(files("wgsl"), names);
@@ -54,11 +59,11 @@ fn the_tables_hold_each_file_once() {
 
 #[test]
 fn every_kernel_has_a_name_of_its_own() {
-    let mut names: Vec<&str> = KERNELS.iter().map(|kernel| kernel.name).collect();
+    let mut names: Vec<&str> = all().map(|kernel| kernel.name).collect();
     names.sort_unstable();
     names.dedup();
     // Burn keeps compiled kernels by name.
-    assert_eq!(names.len(), KERNELS.len());
+    assert_eq!(names.len(), all().count());
 }
 
 fn shared(name: &str) -> Option<Cow<'static, str>> {
@@ -68,9 +73,9 @@ fn shared(name: &str) -> Option<Cow<'static, str>> {
 
 #[test]
 fn every_line_for_a_variant_is_for_one_of_the_table() {
-    for own in KERNELS.iter().filter(|kernel| kernel.variant.is_none()) {
+    for own in all().filter(|kernel| kernel.variant.is_none()) {
         let text = include::expand(own.source, &shared).unwrap();
-        let of_file = KERNELS.iter().filter(|kernel| kernel.file == own.file);
+        let of_file = all().filter(|kernel| kernel.file == own.file);
         let mut known: Vec<&str> = of_file.filter_map(|kernel| kernel.variant).collect();
         known.sort_unstable();
         assert_eq!(variant::named(&text).unwrap(), known, "{}", own.name);
@@ -81,8 +86,7 @@ fn every_line_for_a_variant_is_for_one_of_the_table() {
 fn every_shared_file_is_included() {
     for (name, _) in SHARED {
         let line = format!("//#include \"{name}\"");
-        let mut texts = KERNELS
-            .iter()
+        let mut texts = all()
             .map(|kernel| kernel.source)
             .chain(SHARED.iter().map(|(_, text)| *text));
         assert!(texts.any(|text| text.lines().any(|l| l.trim() == line)), "{name}");
@@ -91,7 +95,7 @@ fn every_shared_file_is_included() {
 
 #[test]
 fn halves_are_read_by_those_alone_that_are_named_for_it() {
-    for kernel in KERNELS {
+    for kernel in all() {
         let reads = kernel.text().contains("2x16float");
         let known = HALF_KERNELS.iter().any(|half| std::ptr::eq(*half, *kernel));
         assert_eq!(reads, known, "{}", kernel.name);

@@ -7,6 +7,7 @@
 //! | both | other | `gemm_any` |
 //! | GPU | vec4 fit | `gemm_tiled` |
 //! | GPU | other | `gemm_tiled_scalar` |
+//! | GPU whose [matrix units](crate::matrices) are taken | vec4 fit | `gemm_matrix` |
 //!
 //! Where a GPU would get few workgroups, as for weight gradients, `gemm_tiled` makes products of pieces of k, and
 //! `gemm_total` adds them up.
@@ -22,6 +23,7 @@ use crate::kernel::{
     GEMM_TILED_SCALAR, GEMM_TN, GEMM_TOTAL, GEMM_TOTAL_SCALAR, GEMM_WIDE, GEMM_WIDE_PLAIN, Kernel, fitting,
 };
 use crate::launch::{Adapter, adapter, empty, grid, launch};
+use crate::matrices;
 
 const BIAS: u32 = 1;
 const EXTRA: u32 = 2;
@@ -35,12 +37,18 @@ const SUMS: u32 = 128;
 /// A contiguous matrix `[rows, columns]`, to be taken as it lies or transposed.
 #[derive(Clone, Copy)]
 pub struct Operand<'a> {
+    /// The numbers.
     pub tensor: &'a CubeTensor,
+    /// Its rows as it lies.
     pub rows: usize,
+    /// Its columns as it lies.
     pub columns: usize,
+    /// Whether the product takes its transpose.
     pub transposed: bool,
     /// The same numbers as halves, to be taken where they are the second operand and the kernel takes them.
     pub halves: Option<&'a CubeTensor>,
+    /// Whether they are gradients, which are small: matrix units get them scaled.
+    pub is_gradient: bool,
 }
 
 impl<'a> Operand<'a> {
@@ -54,6 +62,15 @@ impl<'a> Operand<'a> {
             columns,
             transposed: false,
             halves: None,
+            is_gradient: false,
+        }
+    }
+
+    /// The same numbers, as gradients.
+    pub fn gradient(self) -> Self {
+        Self {
+            is_gradient: true,
+            ..self
         }
     }
 
@@ -79,6 +96,15 @@ impl<'a> Operand<'a> {
         }
     }
 
+    /// What matrix units get its numbers multiplied with.
+    fn scale(&self) -> f32 {
+        if self.is_gradient {
+            matrices::gradient_scale()
+        } else {
+            1.0
+        }
+    }
+
     fn strides(&self) -> (usize, usize) {
         if self.transposed {
             (1, self.columns)
@@ -91,10 +117,13 @@ impl<'a> Operand<'a> {
 /// Work on the sums before they are stored.
 #[derive(Clone, Copy, Default)]
 pub struct Epilogue<'a> {
+    /// Added to each row.
     pub bias: Option<&'a CubeTensor>,
+    /// Applied then.
     pub activation: Activation,
     /// Whether what the activation is applied to is wanted too.
     pub keep: bool,
+    /// Added at the end, `[m, n]`.
     pub add: Option<&'a CubeTensor>,
     /// An activation and its input in the forward pass: multiplies by the slope there.
     pub slope: Option<(Activation, &'a CubeTensor)>,
@@ -107,6 +136,8 @@ pub struct Epilogue<'a> {
 enum Form {
     /// Numbers with any strides.
     Any,
+    /// The same, and what both are scaled by.
+    Scaled,
     /// The first so, the second in rows of vec4.
     Wide,
     /// Both in rows of vec4.
@@ -124,7 +155,13 @@ struct Choice {
 }
 
 /// The table.
-fn choose(adapter: Adapter, transposed: [bool; 2], [m, n, k]: [usize; 3], flags: u32) -> Choice {
+fn choose(
+    adapter: Adapter,
+    matrix: Option<&'static Kernel>,
+    transposed: [bool; 2],
+    [m, n, k]: [usize; 3],
+    flags: u32,
+) -> Choice {
     let choice = |kernel, form, tile| Choice {
         kernel,
         for_halves: None,
@@ -145,9 +182,10 @@ fn choose(adapter: Adapter, transposed: [bool; 2], [m, n, k]: [usize; 3], flags:
         if transposed[1] { k } else { n },
     ];
     match (adapter, transposed) {
-        (Adapter::Gpu, _) if fours(a_row, b_row) && fours(n, n) => {
-            either(&GEMM_TILED, &GEMM_TILED_HALVES, Form::Any, [64, 64])
-        }
+        (Adapter::Gpu, _) if fours(a_row, b_row) && fours(n, n) => match matrix {
+            Some(kernel) => choice(kernel, Form::Scaled, [64, 64]),
+            None => either(&GEMM_TILED, &GEMM_TILED_HALVES, Form::Any, [64, 64]),
+        },
         (Adapter::Gpu, _) => choice(&GEMM_TILED_SCALAR, Form::Any, [64, 64]),
         (_, [false, true]) if fours(k, n) && only(RELU_SLOPE | GELU_SLOPE) => {
             either(&GEMM_NT, &GEMM_NT_HALVES, Form::Vectors, [8, 64])
@@ -201,7 +239,7 @@ pub fn kernels(adapter: Adapter) -> Vec<&'static Kernel> {
     for transposed in ways {
         for sizes in sizes {
             for flags in 0..2 * SUMS {
-                let kernel = choose(adapter, transposed, sizes, flags).kernel;
+                let kernel = choose(adapter, None, transposed, sizes, flags).kernel;
                 if !kernels.iter().any(|other| std::ptr::eq(*other, kernel)) {
                     kernels.push(kernel);
                 }
@@ -242,7 +280,8 @@ pub fn gemm(a: Operand, b: Operand, epilogue: Epilogue) -> (CubeTensor, Option<C
     let extra = epilogue.add.or(epilogue.slope.map(|(_, input)| input));
     let extra = extra.unwrap_or(b.tensor);
     let adapter = adapter(a.tensor);
-    let choice = choose(adapter, [a.transposed, b.transposed], [m, n, k], flags);
+    let turned = [a.transposed, b.transposed];
+    let choice = choose(adapter, matrices::kernel(adapter), turned, [m, n, k], flags);
     let (kernel, second) = match (choice.for_halves, b.halves) {
         (Some(kernel), Some(halves)) => (kernel, halves),
         _ => (choice.kernel, b.tensor),
@@ -315,9 +354,17 @@ impl Launch<'_> {
         let [m, n, k] = [m, n, depth].map(size);
         let [a_batch, b_batch] = batch;
         match self.form {
-            Form::Any => {
+            Form::Any | Form::Scaled => {
                 let [a_row, a_column, b_row, b_column] = [a_row, a_column, b_row, b_column].map(size);
                 let params = [m, n, k, a_row, a_column, b_row, b_column, a_batch, b_batch, flags];
+                if self.form == Form::Any {
+                    return launch(self.kernel, &inputs, outputs, params, groups);
+                }
+                let [a_scale, b_scale] = self.operands.map(Operand::scale).map(f32::to_bits);
+                let [m, n, k, a_row, a_column, b_row, b_column, a_batch, b_batch, flags] = params;
+                let params = [
+                    m, n, k, a_row, a_column, b_row, b_column, a_batch, b_batch, flags, a_scale, b_scale,
+                ];
                 launch(self.kernel, &inputs, outputs, params, groups);
             }
             Form::Wide => {
@@ -367,7 +414,8 @@ mod tests {
     #[test]
     fn each_adapter_gets_its_own_kernels() {
         let [straight, to_input, to_weights] = [[false, false], [false, true], [true, false]];
-        let name = |adapter, transposed, sizes, flags| choose(adapter, transposed, sizes, flags).kernel.name;
+        let name =
+            |adapter, transposed, sizes, flags| choose(adapter, None, transposed, sizes, flags).kernel.name;
         let sizes = [7, 12, 8];
         for (transposed, flags, cpu, swift_shader) in [
             (straight, BIAS | EXTRA, "gemm_nn", "gemm_wide_plain"),

@@ -4,7 +4,7 @@
 //! with the raw forward and backward, and the step of the backward pass. The extension is implemented for Burn's CubeCL
 //! backend, which launches kernels, and for its CPU backend, which uses Burn's matrix products and our twins.
 
-pub(crate) mod gemm;
+pub mod gemm;
 mod gradients;
 mod heads;
 mod host;

@@ -15,6 +15,7 @@ mod flat;
 mod halves;
 mod linear;
 mod linear_cross_entropy;
+mod matrices;
 mod needs;
 mod norm;
 #[cfg(target_os = "linux")]

@@ -6,7 +6,7 @@
 mod races;
 
 use crate::common::again;
-use annulus_shaders::kernel::{KERNELS, Kernel};
+use annulus_shaders::kernel::{GEMM_MATRIX, GEMM_MATRIX_BROAD, KERNELS, Kernel, MATRIX_KERNELS};
 use annulus_shaders::launch::Adapter;
 use annulus_shaders::needs::{self, Layer};
 use ash::{Device, Entry, Instance, khr, vk};
@@ -19,11 +19,14 @@ use std::process::Command;
 /// Bytes of code: what RDNA's instruction caches hold.
 const MOST_CODE: u64 = 32 << 10;
 
-/// The environment variable by which Mesa's driver acts as a card.
-const FAMILY: &str = "RADV_FORCE_FAMILY";
+/// The environment variables by which Mesa's driver acts as a card: up to Mesa 25, and since then, with [`SHIM`].
+const FAMILY: [&str; 2] = ["RADV_FORCE_FAMILY", "AMDGPU_GPU_ID"];
 
-/// Generations of AMD's cards, as Mesa names a chip of each: RDNA2 and RDNA3.
-const FAMILIES: [&str; 2] = ["navi21", "gfx1100"];
+/// Plays the kernel's part of AMD's driver.
+const SHIM: &str = "libamdgpu_noop_drm_shim.so";
+
+/// Generations of AMD's cards, as Mesa names a chip of each, before and since: RDNA2 and RDNA3.
+const FAMILIES: [[&str; 2]; 2] = [["navi21"; 2], ["gfx1100", "navi31"]];
 
 /// A kernel as Vulkan takes it, by the choices that Burn's runtime makes: nothing is checked for its bounds, and workgroup
 /// memory is not cleared.
@@ -63,15 +66,52 @@ fn khronos_validator_takes_every_kernel() {
     }
     let folder = std::env::temp_dir().join(format!("annulus-spirv-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
-    for kernel in KERNELS {
+    for kernel in KERNELS.iter().chain(MATRIX_KERNELS) {
         let file = folder.join(kernel.name).with_extension("spv");
-        let bytes: Vec<u8> = spirv(kernel).iter().flat_map(|word| word.to_le_bytes()).collect();
+        let words = without_strides(spirv(kernel));
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         std::fs::write(&file, bytes).unwrap();
         let found = validator(&file).unwrap();
         let said = String::from_utf8_lossy(&found.stderr).into_owned();
         assert!(found.status.success(), "{}: {said}", kernel.name);
     }
     std::fs::remove_dir_all(folder).unwrap();
+}
+
+/// SPIR-V without the strides of arrays in workgroup memory. naga writes them, and validators since 2025 refuse them there;
+/// drivers pay no heed to them.
+fn without_strides(words: Vec<u32>) -> Vec<u32> {
+    const HEADER: usize = 5;
+    let mut instructions = Vec::new();
+    let mut rest = &words[HEADER..];
+    while let Some(first) = rest.first() {
+        let (instruction, behind) = rest.split_at((first >> 16) as usize);
+        instructions.push(instruction);
+        rest = behind;
+    }
+    // OpTypePointer result Workgroup type, of variables and of what is within them.
+    let is_code = |code| move |words: &&&[u32]| words[0] & 0xffff == code;
+    let mut shared: Vec<u32> = instructions
+        .iter()
+        .filter(is_code(32))
+        .filter(|words| words[2] == 4)
+        .map(|words| words[3])
+        .collect();
+    // OpTypeArray result element length.
+    for words in instructions.iter().filter(is_code(28)).rev() {
+        if shared.contains(&words[1]) {
+            shared.push(words[2]);
+        }
+    }
+    // OpDecorate target ArrayStride.
+    let is_stride = |words: &&[u32]| words[0] & 0xffff == 71 && words[2] == 6 && shared.contains(&words[1]);
+    let kept = instructions.into_iter().filter(|words| !is_stride(words));
+    [&words[..HEADER]]
+        .into_iter()
+        .chain(kept)
+        .flatten()
+        .copied()
+        .collect()
 }
 
 /// The file by which Vulkan finds Mesa's driver for AMD.
@@ -81,22 +121,35 @@ fn amd_driver() -> Option<PathBuf> {
     let mut files = files.flatten().flatten().map(|file| file.path());
     files.find(|file| {
         let name = file.file_name().unwrap_or_default().to_string_lossy();
-        name.starts_with("radeon_icd") && name.contains(std::env::consts::ARCH)
+        // Newer ones are for all architectures.
+        name == "radeon_icd.json" || name.starts_with("radeon_icd") && name.contains(std::env::consts::ARCH)
     })
 }
 
 #[test]
 fn amd_cards_keep_kernels_in_registers_and_their_code_in_its_cache() {
-    if std::env::var_os(FAMILY).is_some() {
+    if std::env::var_os(FAMILY[0]).is_some() {
         return compile_for_a_card();
     }
     let Some(driver) = amd_driver() else {
         return println!("skipped: there is no Vulkan driver for AMD (Debian: mesa-vulkan-drivers)");
     };
     let mut broken = Vec::new();
-    for family in FAMILIES {
+    let shim = Path::new("/usr/lib")
+        .join(format!("{}-linux-gnu", std::env::consts::ARCH))
+        .join(SHIM);
+    for [family, chip] in FAMILIES {
         let environment = [
-            (FAMILY, family.as_ref()),
+            (FAMILY[0], family.as_ref()),
+            (FAMILY[1], chip.as_ref()),
+            (
+                "LD_PRELOAD",
+                if shim.is_file() {
+                    shim.as_os_str()
+                } else {
+                    "".as_ref()
+                },
+            ),
             ("VK_DRIVER_FILES", driver.as_os_str()),
             // The name of the same where the loader is older.
             ("VK_ICD_FILENAMES", driver.as_os_str()),
@@ -120,12 +173,58 @@ fn amd_cards_keep_kernels_in_registers_and_their_code_in_its_cache() {
                 ));
             }
         }
-        assert_eq!(kernels, for_hardware().len(), "{family}: {said}");
+        let expected = for_hardware().len();
+        assert!(
+            [expected, expected + OF_SIXTEEN.len()].contains(&kernels),
+            "{family}: {said}"
+        );
     }
     assert!(broken.is_empty(), "{broken:#?}");
 }
 
-/// The kernels that hardware may get.
+/// Whether a device has matrix units.
+unsafe fn has_units(instance: &Instance, device: vk::PhysicalDevice) -> bool {
+    let extensions = unsafe { instance.enumerate_device_extension_properties(device) }.unwrap();
+    let mut names = extensions
+        .iter()
+        .map(vk::ExtensionProperties::extension_name_as_c_str);
+    names.any(|name| name == Ok(khr::cooperative_matrix::NAME))
+}
+
+/// Sizes of the square matrices of halves that the units of a device multiply with sums in `f32`; of the first device that is
+/// no program, if there is one.
+pub fn matrix_blocks() -> Vec<u32> {
+    // Nothing is made but the instance, which the end of the process frees.
+    unsafe {
+        let Ok(entry) = Entry::load() else {
+            return Vec::new();
+        };
+        let application = vk::ApplicationInfo::default().api_version(vk::API_VERSION_1_3);
+        let create = vk::InstanceCreateInfo::default().application_info(&application);
+        let instance = entry.create_instance(&create, None).unwrap();
+        let mut devices = instance.enumerate_physical_devices().unwrap();
+        let kind = |device| instance.get_physical_device_properties(device).device_type;
+        devices.sort_by_key(|device| kind(*device) == vk::PhysicalDeviceType::CPU);
+        let units = khr::cooperative_matrix::Instance::new(&entry, &instance);
+        if !has_units(&instance, devices[0]) {
+            return Vec::new();
+        }
+        let found = units.get_physical_device_cooperative_matrix_properties(devices[0]);
+        let of_halves = |one: &&vk::CooperativeMatrixPropertiesKHR| {
+            [one.a_type, one.b_type] == [vk::ComponentTypeKHR::FLOAT16; 2]
+                && [one.c_type, one.result_type] == [vk::ComponentTypeKHR::FLOAT32; 2]
+                && [one.m_size, one.n_size] == [one.k_size; 2]
+                && one.scope == vk::ScopeKHR::SUBGROUP
+        };
+        let found = found.unwrap();
+        found.iter().filter(of_halves).map(|one| one.k_size).collect()
+    }
+}
+
+/// Those for the matrix units of such cards, which only newer drivers know.
+const OF_SIXTEEN: [&Kernel; 2] = [&GEMM_MATRIX, &GEMM_MATRIX_BROAD];
+
+/// The kernels that any hardware may get.
 fn for_hardware() -> Vec<&'static Kernel> {
     needs::kernels(&Layer::all(), Adapter::Gpu)
 }
@@ -139,9 +238,11 @@ fn compile_for_a_card() {
         let create = vk::InstanceCreateInfo::default().application_info(&application);
         let instance = entry.create_instance(&create, None).unwrap();
         let physical = instance.enumerate_physical_devices().unwrap()[0];
-        let device = device(&instance, physical);
+        let has_units = has_units(&instance, physical);
+        let device = device(&instance, physical, has_units);
         let statistics = khr::pipeline_executable_properties::Device::new(&instance, &device);
-        for kernel in for_hardware() {
+        let of_sixteen = if has_units { &OF_SIXTEEN[..] } else { &[] };
+        for kernel in for_hardware().iter().chain(of_sixteen) {
             let pipeline = pipeline(&device, kernel);
             let executable = vk::PipelineExecutableInfoKHR::default().pipeline(pipeline);
             let found = statistics
@@ -165,12 +266,19 @@ fn compile_for_a_card() {
 }
 
 /// Opens a device as wgpu does: with accesses that are checked for their bounds.
-unsafe fn device(instance: &Instance, physical: vk::PhysicalDevice) -> Device {
+unsafe fn device(instance: &Instance, physical: vk::PhysicalDevice, has_units: bool) -> Device {
     let queue = vk::DeviceQueueCreateInfo::default().queue_priorities(&[1.0]);
-    let extensions = [
+    let mut extensions = vec![
         khr::pipeline_executable_properties::NAME.as_ptr(),
         ash::ext::robustness2::NAME.as_ptr(),
     ];
+    if has_units {
+        extensions.push(khr::cooperative_matrix::NAME.as_ptr());
+    }
+    let mut units = vk::PhysicalDeviceCooperativeMatrixFeaturesKHR::default().cooperative_matrix(has_units);
+    let mut halves = vk::PhysicalDeviceVulkan12Features::default()
+        .shader_float16(has_units)
+        .vulkan_memory_model(has_units);
     let mut robust = vk::PhysicalDeviceRobustness2FeaturesEXT::default().robust_buffer_access2(true);
     let mut statistics =
         vk::PhysicalDevicePipelineExecutablePropertiesFeaturesKHR::default().pipeline_executable_info(true);
@@ -181,7 +289,13 @@ unsafe fn device(instance: &Instance, physical: vk::PhysicalDevice) -> Device {
         .enabled_extension_names(&extensions)
         .enabled_features(&features)
         .push_next(&mut robust)
-        .push_next(&mut statistics);
+        .push_next(&mut statistics)
+        .push_next(&mut halves);
+    let create = if has_units {
+        create.push_next(&mut units)
+    } else {
+        create
+    };
     unsafe { instance.create_device(physical, &create, None).unwrap() }
 }
 

@@ -1,20 +1,7 @@
-// Parameters and epilogue of products of matrices with any strides, number by number.
+// Epilogue of products of matrices with any strides, number by number.
 
 //#include "erf"
 //#include "product_flags"
-
-struct Params {
-    m: u32,
-    n: u32,
-    k: u32,
-    a_row: u32,
-    a_column: u32,
-    b_row: u32,
-    b_column: u32,
-    a_batch: u32,
-    b_batch: u32,
-    flags: u32,
-}
 
 fn finish(sum: Elem, row: u32, column: u32, batch: u32) {
     let columns = params.n / WIDE;

@@ -9,13 +9,14 @@ use burn::backend::wgpu::{CubeBackend, CubeTensor};
 use super::{Products, Rest, Weight, WeightLayout, with_last};
 use crate::cpu::activation::Activation;
 use crate::ops::gemm::{Epilogue, Operand, gemm, takes_halves};
-use crate::{halves, launch};
+use crate::{halves, launch, matrices};
 
 impl Products for CubeBackend {
     fn weight(full: CubeTensor) -> Weight<Self> {
         let full = launch::contiguous(full);
         let [rows, columns] = [full.shape()[0], full.shape()[1]];
-        let packed = halves::wanted() && takes_halves(&full, [rows, columns]);
+        // Matrix units make halves of all numbers themselves.
+        let packed = halves::wanted() && !matrices::taken() && takes_halves(&full, [rows, columns]);
         Weight {
             halves: packed.then(|| halves::pack(&full)),
             full,
@@ -66,7 +67,7 @@ impl Products for CubeBackend {
             slope,
             ..Epilogue::default()
         };
-        let (out, _) = gemm(Operand::of(&gradient), weight, epilogue);
+        let (out, _) = gemm(Operand::of(&gradient).gradient(), weight, epilogue);
         let shape = with_last(&gradient.shape(), out.shape()[1]);
         launch::reshaped(out, shape)
     }
@@ -85,7 +86,7 @@ impl Products for CubeBackend {
             sums: bias,
             ..Epilogue::default()
         };
-        let (x, gradient) = (Operand::of(&x), Operand::of(&gradient));
+        let (x, gradient) = (Operand::of(&x), Operand::of(&gradient).gradient());
         match layout {
             WeightLayout::InputsFirst => gemm(x.transposed(), gradient, epilogue),
             // The kernel sums the columns of its second operand, so the product is made turned.

@@ -39,7 +39,7 @@ pub fn gpu() -> Option<Device> {
     device.clone()
 }
 
-const ALONE: &str = "ANNULUS_TEST_ALONE";
+pub const ALONE: &str = "ANNULUS_TEST_ALONE";
 
 /// Runs a test again in a process of its own, for what holds for a whole process; true in that process.
 pub fn alone(test: &str) -> bool {

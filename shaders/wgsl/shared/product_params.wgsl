@@ -1,0 +1,11 @@
+    // What the parameters of products of matrices with any strides begin with.
+    m: u32,
+    n: u32,
+    k: u32,
+    a_row: u32,
+    a_column: u32,
+    b_row: u32,
+    b_column: u32,
+    a_batch: u32,
+    b_batch: u32,
+    flags: u32,
