@@ -5,11 +5,11 @@
 // are made of the numbers as they are. A number beyond 65,504 becomes infinite, and so does what is made of it.
 // Grid: x over blocks of 64 columns, y over blocks of 64 rows, z over the batch. A workgroup makes a tile of 64 x 64, each
 // of its subgroups 2 x 2 blocks of it.
-// Workgroup memory: 13.5 KiB, a slice of 32 along k of the 64 rows and of the 64 columns, and half of the tile.
+// Workgroup memory: 17.5 KiB, a slice of 32 along k of the 64 rows and of the 64 columns, and half of the tile.
 // Accumulation order: that of the device, the same each time.
 // How it got fast: it has met no hardware yet. By reading: (1) each number becomes a half once per tile; (2) the next
-// slice's numbers are on their way while the units work; (3) rows in workgroup memory begin 16 bytes apart from a multiple
-// of the banks.
+// slice's numbers are on their way while the units work; (3) rows in workgroup memory are 16 bytes longer than their
+// numbers, so that they begin in different banks.
 // Texts: subgroups of 32 and blocks of 16, as NVIDIA has them; of 64 (broad), as AMD has them; of 8 and blocks of 8
 // (small), as lavapipe has them.
 
