@@ -309,15 +309,12 @@ mod native {
             name: device.name.clone(),
             reason: error.to_string(),
         })?;
-        let how = match matrices::take(&device.device, blocks) {
-            Ok(()) => "products of halves by its matrix units",
-            Err(error) => {
-                tracing::debug!("no matrix units: {error}");
-                "weights as f16"
-            }
-        };
+        match matrices::take(&device.device, blocks) {
+            Ok(()) => tracing::info!("{}: its matrix units multiply halves", device.name),
+            Err(error) => tracing::info!("{}: no matrix units, weights as halves: {error}", device.name),
+        }
         Ok(OpenDevice {
-            name: format!("{}, {how}", device.name),
+            name: format!("{}, with halves", device.name),
             ..device
         })
     }

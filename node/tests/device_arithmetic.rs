@@ -1,7 +1,7 @@
 //! Devices and the protocol compute the same formulas: compares the twins of the kernels with `annulus-core`. The tests
 //! of `annulus-shaders` compare the kernels with their twins.
 
-use annulus::device::DeviceRequest;
+use annulus::device::{DeviceKind, DeviceRequest};
 use annulus::trainer::{LocalStep, Trainer, TrainerOptions, Worker};
 use annulus::{Data, Dataset, Task, TaskError};
 use annulus_core::Digest;
@@ -311,6 +311,10 @@ fn sums_that_are_too_large_for_halves_are_made_again() {
     }
     let made = ["cpu", "gpu+f16"].map(|device| {
         let device = annulus::device::open(device.parse::<DeviceRequest>().unwrap()).unwrap();
+        if device.kind != DeviceKind::Cpu && !annulus_shaders::matrices::taken() {
+            println!("skipped: no kernel suits the matrix units of {}", device.name);
+            return None;
+        }
         let mut trainer = Trainer::new(Arc::new(Loud), &device, TrainerOptions::default()).unwrap();
         let params = trainer.init();
         let samples: Vec<u64> = (0..8).collect();
@@ -330,9 +334,11 @@ fn sums_that_are_too_large_for_halves_are_made_again() {
             assert_eq!(loss, sum.loss_sum);
             stepped = read_sync(stepper.stepped()).unwrap();
         }
-        (params, sum, stepped)
+        Some((params, sum, stepped))
     });
-    let [(params, exact, _), (_, found, stepped)] = made;
+    let [Some((params, exact, _)), Some((_, found, stepped))] = made else {
+        return;
+    };
     assert!(annulus_shaders::matrices::taken());
     assert_eq!(exact.gradient, found.gradient);
     assert_eq!(exact.loss_sum, found.loss_sum);

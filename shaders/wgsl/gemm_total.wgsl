@@ -1,4 +1,4 @@
-// out = f(sum of parts + bias) * g'(extra) + extra: adds up what gemm_tiled has made of each piece of k
+// out = f(sum of parts + bias) * g'(extra) + extra: adds up what gemm_tiled or gemm_matrix has made of each piece of k
 //
 // parts [k, m, n] with k the number of pieces, bias [n], extra [m, n], sums [k, n], out [m, n], row-major; terms and side
 // as in gemm_tiled, where side takes the totals of sums (SUMS) or of parts + bias (SIDE). n is a multiple of 4, but for

@@ -70,6 +70,7 @@ pub enum What {
     /// Time of each operation on a device, compared with Burn's own, and its share of the device's best.
     ///
     /// The best is a copy of 1 GiB and a product of 4,096 x 4,096 matrices; on a software adapter 16 MiB and 512 x 512.
+    #[command(alias = "kernels")]
     Device(Kernels),
     /// Batches that a run needs to reach a loss, by its settings and members.
     ///
@@ -236,7 +237,7 @@ pub struct Step {
 /// Arguments of `annulus bench device`.
 #[derive(Debug, clap::Args)]
 pub struct Kernels {
-    /// Where to compute: gpu, gpu:N or cpu.
+    /// Where to compute: gpu, gpu:N or cpu; gpu+f16 to multiply halves.
     #[arg(long, default_value = "gpu")]
     pub device: String,
     /// The preset whose sizes are measured: pico, nano, micro, mini, small or gpt2.

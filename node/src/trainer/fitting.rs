@@ -22,6 +22,8 @@ pub(super) struct Fitting {
     pub(super) proven: usize,
     /// It has refused more, or would take too long for them.
     pub(super) most: usize,
+    /// Whether a sum is being made without the matrix units, to see whether they were why it was not finite.
+    without_units: bool,
 }
 
 impl Fitting {
@@ -34,8 +36,11 @@ impl Fitting {
 
 impl Default for Fitting {
     fn default() -> Self {
-        let (proven, most) = (0, usize::MAX);
-        Self { proven, most }
+        Self {
+            proven: 0,
+            most: usize::MAX,
+            without_units: false,
+        }
     }
 }
 
@@ -72,21 +77,33 @@ impl<T: Task> Trainer<T> {
         if self.is_cpu() {
             return Ok(false);
         }
+        let without_units = std::mem::take(&mut self.fitting.without_units);
         if is_finite {
+            if without_units {
+                self.warn_of_halves();
+            }
             matrices::was_finite();
             return Ok(false);
         }
-        if !matrices::was_not_finite() {
+        if without_units {
+            // They were not the reason.
+            matrices::take_again();
             return Ok(false);
         }
-        if !matrices::taken() {
-            tracing::warn!(
-                "numbers are too large for the matrix units of {}: products are made without them from now on",
-                self.device_name
-            );
+        if !self.sum.by_units {
+            return Ok(false);
         }
+        matrices::was_not_finite();
+        self.fitting.without_units = !matrices::taken();
         self.sum_again()?;
         Ok(true)
+    }
+
+    pub(super) fn warn_of_halves(&self) {
+        tracing::warn!(
+            "{}: some numbers are too large for halves; it computes on without its matrix units, more slowly",
+            self.device_name
+        );
     }
 
     fn sum_again(&mut self) -> Result<(), WorkerError> {

@@ -40,6 +40,7 @@ use crate::device::{DeviceKind, OpenDevice};
 use crate::task::{Emit, Eval, Prompt, Task};
 use annulus_core::Layout;
 use annulus_core::optim::Optimizer;
+use annulus_shaders::matrices;
 use annulus_shaders::optim::LocalOptimizer;
 use annulus_shaders::split::{self, SplitLayout, SplitVector};
 
@@ -102,6 +103,8 @@ struct Sum {
     samples: Vec<u64>,
     /// The largest number of samples that the device was given at once.
     at_once: usize,
+    /// Whether matrix units made some of it.
+    by_units: bool,
 }
 
 impl<T: Task> Trainer<T> {
@@ -290,6 +293,7 @@ impl<T: Task> Worker for Trainer<T> {
         }
         self.sum.samples.extend(samples);
         self.sum.at_once = self.sum.at_once.max(self.at_once(samples.len()));
+        self.sum.by_units |= matrices::taken();
         Ok(())
     }
 
@@ -339,11 +343,26 @@ impl<T: Task> Worker for Trainer<T> {
     fn evaluate(&mut self) -> Pending<'_, Option<Eval>> {
         Box::pin(async move {
             let device = self.device.clone().without_autodiff();
-            let Some(scores) = self.task.evaluate(&self.model.valid(), &device) else {
-                return Ok(None);
-            };
-            intact(&*self.task)?;
-            read_scores(scores).await.map(Some)
+            let mut without_units = false;
+            loop {
+                let Some(scores) = self.task.evaluate(&self.model.valid(), &device) else {
+                    return Ok(None);
+                };
+                intact(&*self.task)?;
+                let eval = read_scores(scores).await?;
+                match eval.loss.is_finite() {
+                    true if without_units => self.warn_of_halves(),
+                    false if without_units => matrices::take_again(),
+                    // Perhaps a number is too large for halves.
+                    false if matrices::taken() => {
+                        matrices::set_aside();
+                        without_units = true;
+                        continue;
+                    }
+                    _ => {}
+                }
+                return Ok(Some(eval));
+            }
         })
     }
 

@@ -101,16 +101,20 @@ impl<T: Task> Stepper for Trainer<T> {
                 };
                 // By a sum that is not finite it changes nothing.
                 optimizer.step(params, &total, Some(&totals), step);
+                // After a loss that is not finite, with a finite gradient, the step is taken: no reason to make it again.
                 let (loss, is_finite) = self.outcome(&total, &totals).await?;
+                // Gives its memory back before another sum is made.
+                drop(total);
                 if self.without_overflow(is_finite)? {
                     continue;
                 }
+                let total = self.sum.on_device.take();
                 // The parameters will be read into this allocation.
                 self.sum.gradient = std::mem::take(&mut self.sum).gradient;
                 if !loss.is_finite() {
                     return Err(WorkerError::LossNotFinite);
                 }
-                if !is_finite {
+                if let Some(total) = total.filter(|_| !is_finite) {
                     // To name the tensor, the whole gradient must be read.
                     let mut gradient = vec![0.0; self.layout.len];
                     read_total(&total, &mut gradient).await?;

@@ -9,8 +9,8 @@
 //! | GPU | other | `gemm_tiled_scalar` |
 //! | GPU whose [matrix units](crate::matrices) are taken | vec4 fit | `gemm_matrix` |
 //!
-//! Where a GPU would get few workgroups, as for weight gradients, `gemm_tiled` makes products of pieces of k, and
-//! `gemm_total` adds them up.
+//! Where a GPU would get few workgroups, as for weight gradients, they make products of pieces of k, and `gemm_total` adds
+//! them up.
 //!
 //! `gemm_nn`, `gemm_nt` and `gemm_tiled` take a second operand that is stored as halves, too.
 
@@ -264,6 +264,16 @@ pub fn takes_halves(matrix: &CubeTensor, [rows, columns]: [usize; 2]) -> bool {
 ///
 /// If the shapes do not fit, or the activation has no place in a product.
 pub fn gemm(a: Operand, b: Operand, epilogue: Epilogue) -> (CubeTensor, Option<CubeTensor>) {
+    gemm_by(matrices::kernel(adapter(a.tensor)), a, b, epilogue)
+}
+
+/// The same with this kernel for matrix units, where a GPU has some.
+pub(crate) fn gemm_by(
+    matrix: Option<&'static Kernel>,
+    a: Operand,
+    b: Operand,
+    epilogue: Epilogue,
+) -> (CubeTensor, Option<CubeTensor>) {
     let ((m, k), (inner, n)) = (a.size(), b.size());
     assert_eq!(k, inner, "inner sizes of a product");
     let out = empty(a.tensor, [m, n]);
@@ -281,7 +291,7 @@ pub fn gemm(a: Operand, b: Operand, epilogue: Epilogue) -> (CubeTensor, Option<C
     let extra = extra.unwrap_or(b.tensor);
     let adapter = adapter(a.tensor);
     let turned = [a.transposed, b.transposed];
-    let choice = choose(adapter, matrices::kernel(adapter), turned, [m, n, k], flags);
+    let choice = choose(adapter, matrix, turned, [m, n, k], flags);
     let (kernel, second) = match (choice.for_halves, b.halves) {
         (Some(kernel), Some(halves)) => (kernel, halves),
         _ => (choice.kernel, b.tensor),

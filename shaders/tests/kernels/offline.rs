@@ -254,7 +254,10 @@ pub fn matrix_blocks() -> Vec<u32> {
         let kind = |device| instance.get_physical_device_properties(device).device_type;
         devices.sort_by_key(|device| kind(*device) == vk::PhysicalDeviceType::CPU);
         let units = khr::cooperative_matrix::Instance::new(&entry, &instance);
-        if !has_units(&instance, devices[0]) {
+        if devices
+            .first()
+            .is_none_or(|device| !has_units(&instance, *device))
+        {
             return Vec::new();
         }
         let found = units.get_physical_device_cooperative_matrix_properties(devices[0]);
