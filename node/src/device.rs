@@ -164,7 +164,7 @@ mod native {
 
     use std::sync::{Mutex, MutexGuard, PoisonError};
 
-    use annulus_shaders::{halves, matrices};
+    use annulus_shaders::{halves, trial};
     use burn::tensor::wgpu::MemoryConfiguration;
     use burn::tensor::{Device, DeviceKind as Selector, read_sync};
     use wgpu::{CooperativeScalarType, DeviceType};
@@ -309,7 +309,7 @@ mod native {
             name: device.name.clone(),
             reason: error.to_string(),
         })?;
-        match matrices::take(&device.device, blocks) {
+        match trial::take_units(&device.device, blocks) {
             Ok(()) => tracing::info!("{}: its matrix units multiply halves", device.name),
             Err(error) => tracing::info!("{}: no matrix units, weights as halves: {error}", device.name),
         }

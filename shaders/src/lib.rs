@@ -20,5 +20,7 @@ pub mod nn;
 pub mod ops;
 pub mod optim;
 pub mod split;
+#[cfg(not(target_family = "wasm"))]
+pub mod trial;
 
 pub use kernel::{KERNELS, Kernel};

@@ -352,7 +352,9 @@ impl<T: Task> Worker for Trainer<T> {
                 let eval = read_scores(scores).await?;
                 match eval.loss.is_finite() {
                     true if without_units => self.warn_of_halves(),
-                    false if without_units => matrices::take_again(),
+                    false if without_units => {
+                        matrices::take_again();
+                    }
                     // Perhaps a number is too large for halves.
                     false if matrices::taken() => {
                         matrices::set_aside();

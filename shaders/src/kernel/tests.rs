@@ -106,7 +106,7 @@ fn every_shared_file_is_included() {
 fn halves_are_read_by_those_alone_that_are_named_for_it() {
     for kernel in all() {
         let reads = kernel.text().contains("2x16float");
-        let known = HALF_KERNELS.iter().any(|half| std::ptr::eq(*half, *kernel));
+        let known = HALF_KERNELS.iter().any(|half| std::ptr::eq(*half, kernel));
         assert_eq!(reads, known, "{}", kernel.name);
     }
 }

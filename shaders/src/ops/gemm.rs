@@ -267,7 +267,7 @@ pub fn gemm(a: Operand, b: Operand, epilogue: Epilogue) -> (CubeTensor, Option<C
     gemm_by(matrices::kernel(adapter(a.tensor)), a, b, epilogue)
 }
 
-/// The same with this kernel for matrix units, where a GPU has some.
+/// As [`gemm`], with this kernel for a GPU's matrix units.
 pub(crate) fn gemm_by(
     matrix: Option<&'static Kernel>,
     a: Operand,

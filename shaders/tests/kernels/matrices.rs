@@ -7,9 +7,9 @@ use annulus_shaders::cpu::gemm::{Matrix, add_bias, column_sums, product};
 use annulus_shaders::cpu::halve::{pack, unpack};
 use annulus_shaders::kernel::MATRIX_KERNELS;
 use annulus_shaders::launch::{ADAPTER_VARIABLE, contiguous, from_raw, raw};
-use annulus_shaders::matrices;
 use annulus_shaders::ops::gemm::{Epilogue, Operand, gemm};
 use annulus_shaders::ops::linear::{WeightLayout, linear};
+use annulus_shaders::{matrices, trial};
 use burn::backend::wgpu::CubeTensor;
 use burn::tensor::{Device, Tensor};
 
@@ -30,7 +30,7 @@ fn with_units(test: &str) -> Option<Device> {
     let blocks = crate::offline::matrix_blocks();
     #[cfg(not(target_os = "linux"))]
     let blocks = Vec::new();
-    match matrices::take(&device, &blocks) {
+    match trial::take_units(&device, &blocks) {
         Ok(()) => Some(device),
         Err(error) => {
             println!("skipped: {error}");
