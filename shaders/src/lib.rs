@@ -2,7 +2,9 @@
 //! as layers that drop in for Burn's.
 //!
 //! From the bottom up: [`kernel`] is the table of WGSL texts, [`cpu`] their twins in plain loops, and [`launch`] runs a
-//! kernel. [`ops`] makes differentiable Burn operations of them, and [`nn`] layers. [`halves`] decides whether they store weights as `f16`, [`matrices`] whether products take a device's matrix units. On Burn's CPU backend the operations take Burn's own matrix products and our twins.
+//! kernel. [`ops`] makes differentiable Burn operations of them, and [`nn`] layers. [`halves`] decides whether they store
+//! weights as `f16`, [`matrices`] whether products take a device's matrix units. On Burn's CPU backend the operations take our
+//! products and twins.
 //! Nothing here knows of peers, files or tasks.
 
 pub mod check;

@@ -1,9 +1,8 @@
 //! Products by a device's matrix units: they multiply halves, add up in `f32`, and are several times as fast as its other
 //! units.
 //!
-//! Gradients are smaller than halves can be, so products scale them up before they round them: the idea of loss scaling
-//! (Micikevicius et al., Mixed Precision Training, 2018), here inside each product, since all tensors stay `f32`. The scale
-//! falls when a sum is not finite, and then the sum is made again; it rises after many that were. Like
+//! Gradients are smaller than halves can be, so products scale them up before they round them. That is loss scaling
+//! (Micikevicius et al., Mixed Precision Training, 2018) inside each product, since all tensors stay `f32`. The scale falls when a sum is not finite, and then the sum is made again; it rises after many that were. Like
 //! [`halves`](crate::halves), this is a process's own choice, for one device.
 
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
@@ -34,7 +33,7 @@ static FINITE: AtomicU32 = AtomicU32::new(0);
 const FIRST: i32 = 15;
 const HIGHEST: i32 = 30;
 const FALL: i32 = 4;
-/// After so many finite sums gradients are doubled.
+/// Finite sums in a row after which the scale doubles.
 const PATIENCE: u32 = 1000;
 
 /// The text of this number suits the device, and products take it.

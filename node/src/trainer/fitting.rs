@@ -1,4 +1,4 @@
-//! Fits work to a GPU: what is too large for its buffers is halved until it fits, no launch takes long, and sums with
+//! Fits work to a GPU: what is too large for its buffers is halved until it fits, and no launch takes long. Sums with
 //! numbers that are too large for its matrix units are made again.
 //!
 //! WebGPU promises bindings of 128 MiB, and many samples make larger activations than that. Nothing says in advance how

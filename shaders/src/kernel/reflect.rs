@@ -27,9 +27,9 @@ pub struct KernelError {
     pub problem: String,
 }
 
-/// Reads the interface of a WGSL text, after checking that it is valid without any extension (but for
-/// [`HALF_KERNELS`](super::HALF_KERNELS), which read and write halves, and [`MATRIX_KERNELS`](super::MATRIX_KERNELS)) and keeps to the conventions: group 0, inputs
-/// `read`, then outputs `read_write`, then parameters.
+/// Reads the interface of a WGSL text, after checking that it is valid and keeps to the conventions: group 0, inputs `read`,
+/// then outputs `read_write`, then parameters. Only [`HALF_KERNELS`](super::HALF_KERNELS) and
+/// [`MATRIX_KERNELS`](super::MATRIX_KERNELS) may use extensions.
 ///
 /// # Errors
 ///
