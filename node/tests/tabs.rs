@@ -293,11 +293,15 @@ fn a_tab_on_the_machine_of_a_peer_costs_the_run_little() {
         sleep(Duration::from_secs(10));
         let rates: Vec<f64> = (0..12).map(|_| rate(&node, Duration::from_secs(10))).collect();
         let with = rates.iter().sum::<f64>() / rates.len() as f64;
-        println!(
-            "{button}: {before:.0} samples/s without the tab, {with:.0} with it ({rates:.0?}); it computed {} samples",
-            weight(&node, &peer)
-        );
+        let computed = weight(&node, &peer);
         tab.kill();
-        assert!(with > 0.8 * before);
+        sleep(Duration::from_secs(5));
+        // The machine's own speed drifts by as much as a tenth in minutes.
+        let after = rate(&node, Duration::from_secs(30));
+        println!(
+            "{button}: {before:.0} and {after:.0} samples/s without the tab, {with:.0} with it ({rates:.0?}); it computed \
+             {computed} samples"
+        );
+        assert!(with > 0.8 * (before + after) / 2.0);
     }
 }

@@ -9,7 +9,7 @@
 // Accumulation order: that of the device, the same each time.
 // How it got fast: it has met no hardware yet. By reading: (1) each number becomes a half once per tile; (2) the next
 // slice's numbers are on their way while the units work; (3) rows in workgroup memory are 16 bytes longer than their
-// numbers, so that they begin in different banks.
+// numbers, so that they begin in different banks. Drivers unroll the loop over blocks of k themselves.
 // Texts: subgroups of 32 and blocks of 16, as NVIDIA has them; of 64 (broad), as AMD has them; of 8 and blocks of 8
 // (small), as lavapipe has them.
 
