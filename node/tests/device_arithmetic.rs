@@ -10,6 +10,8 @@ use annulus_core::optim::Optimizer;
 use annulus_shaders::cpu;
 use annulus_shaders::cpu::adamw::{AdamW, adamw};
 use annulus_shaders::cpu::momentum::{Momentum, momentum};
+use annulus_shaders::kernel::MATRIX_KERNELS;
+use annulus_shaders::matrices;
 use annulus_shaders::ops::linear::{WeightLayout, linear};
 use annulus_shaders::optim::bias_corrected;
 use burn::module::{Module, Param};
@@ -288,6 +290,11 @@ impl Task for Loud {
     }
 }
 
+/// Of kernels for matrix units, by this process.
+fn launches() -> u64 {
+    MATRIX_KERNELS.iter().map(|kernel| kernel.launches()).sum()
+}
+
 /// A gradient times its scale is too large for halves at first. The shares are made again with a smaller scale, those of
 /// local steps too.
 #[test]
@@ -299,7 +306,11 @@ fn sums_that_are_too_large_for_halves_are_made_again() {
     if std::env::var_os(ALONE).is_none() {
         // The units are taken for a whole process.
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["sums_that_are_too_large_for_halves_are_made_again", "--exact"]);
+        command.args([
+            "sums_that_are_too_large_for_halves_are_made_again",
+            "--exact",
+            "--nocapture",
+        ]);
         let output = command
             .env(ALONE, "1")
             .env("ANNULUS_ADAPTER", "gpu")
@@ -307,20 +318,27 @@ fn sums_that_are_too_large_for_halves_are_made_again() {
             .unwrap();
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(output.status.success() && said.contains("1 passed"), "{said}");
-        return;
+        let skipped = said.lines().filter(|line| line.starts_with("skipped:"));
+        return skipped.for_each(|line| println!("{line}"));
     }
     let made = ["cpu", "gpu+f16"].map(|device| {
         let device = annulus::device::open(device.parse::<DeviceRequest>().unwrap()).unwrap();
-        if device.kind != DeviceKind::Cpu && !annulus_shaders::matrices::taken() {
+        if device.kind != DeviceKind::Cpu && !matrices::take_again() {
             println!("skipped: no kernel suits the matrix units of {}", device.name);
             return None;
         }
         let mut trainer = Trainer::new(Arc::new(Loud), &device, TrainerOptions::default()).unwrap();
         let params = trainer.init();
         let samples: Vec<u64> = (0..8).collect();
+        let before = launches();
         let sum = trainer.contribute(params.clone(), &samples).unwrap();
+        // Two products each time, forward and backward, by scales of 2^15, 2^11, 2^7 and 2^3.
+        let expected = if device.kind == DeviceKind::Cpu { 0 } else { 8 };
+        assert_eq!(launches() - before, expected);
         let mut stepped = Vec::new();
         if let Some(stepper) = trainer.stepper(&"sgd".parse().unwrap()) {
+            // With the first scale again.
+            matrices::take_again();
             stepper.begin_anew();
             trainer.load(params.clone()).unwrap();
             trainer.accumulate(&samples).unwrap();
@@ -332,6 +350,7 @@ fn sums_that_are_too_large_for_halves_are_made_again() {
             let stepper = trainer.stepper(&"sgd".parse().unwrap()).unwrap();
             let loss = read_sync(stepper.step(&step)).unwrap();
             assert_eq!(loss, sum.loss_sum);
+            assert_eq!(launches() - before, 2 * expected);
             stepped = read_sync(stepper.stepped()).unwrap();
         }
         Some((params, sum, stepped))
@@ -339,7 +358,8 @@ fn sums_that_are_too_large_for_halves_are_made_again() {
     let [Some((params, exact, _)), Some((_, found, stepped))] = made else {
         return;
     };
-    assert!(annulus_shaders::matrices::taken());
+    let _units = matrices::within();
+    assert!(matrices::taken());
     assert_eq!(exact.gradient, found.gradient);
     assert_eq!(exact.loss_sum, found.loss_sum);
     assert!(!stepped.is_empty());

@@ -3,8 +3,8 @@
 //!
 //! From the bottom up: [`kernel`] is the table of WGSL texts, [`cpu`] their twins in plain loops, and [`launch`] runs a
 //! kernel. [`ops`] makes differentiable Burn operations of them, and [`nn`] layers. [`halves`] decides whether they store
-//! weights as `f16`, [`matrices`] whether products take a device's matrix units. On Burn's CPU backend the operations take our
-//! products and twins.
+//! weights as `f16`. [`matrices`] decides whether products take a device's matrix units; [`trial`] finds the kernel for these.
+//! On Burn's CPU backend the operations take the twins.
 //! Nothing here knows of peers, files or tasks.
 
 pub mod check;

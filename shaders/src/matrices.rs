@@ -2,9 +2,12 @@
 //! units.
 //!
 //! Gradients are smaller than halves can be, so products scale them up before they round them. That is loss scaling
-//! (Micikevicius et al., Mixed Precision Training, 2018) inside each product, since all tensors stay `f32`. The scale falls when a sum is not finite, and then the sum is made again; it rises after many that were. Like
-//! [`halves`](crate::halves), this is a process's own choice, for one device.
+//! (Micikevicius et al., Mixed Precision Training, 2018) inside each product, since all tensors stay `f32`. The caller says
+//! which sums were finite, and makes those again that were not: the scale falls then, and rises after many that were. Like
+//! [`halves`](crate::halves), the choice holds for a process, which has one device. But products take the units only
+//! [within](within) work whose result is checked.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
 
 use crate::kernel::{GEMM_MATRIX, GEMM_MATRIX_BROAD, GEMM_MATRIX_SMALL, Kernel};
@@ -36,14 +39,44 @@ const FALL: i32 = 4;
 /// Finite sums in a row after which the scale doubles.
 const PATIENCE: u32 = 1000;
 
-/// The text of this number suits the device, and products take it.
+thread_local! {
+    static WITHIN: Cell<bool> = const { Cell::new(false) };
+}
+
+/// While it lives, products of its thread take the device's matrix units, if a kernel suits them.
+#[derive(Debug)]
+#[must_use]
+pub struct Within {
+    before: bool,
+}
+
+impl Drop for Within {
+    fn drop(&mut self) {
+        WITHIN.set(self.before);
+    }
+}
+
+/// Products of this thread take the device's matrix units, until what comes back is dropped. What is made of them may not be
+/// finite although it is in `f32`: the caller must look, and make it again.
+pub fn within() -> Within {
+    Within {
+        before: WITHIN.replace(true),
+    }
+}
+
+/// Whether products of this thread take matrix units now.
+pub fn taken() -> bool {
+    WITHIN.get() && TAKEN.load(Ordering::Relaxed) > 0
+}
+
+/// The text of this number suits the device.
 #[cfg(not(target_family = "wasm"))]
-pub(crate) fn take(number: usize) {
+pub(crate) fn suit(number: usize) {
     SUITS.store(number, Ordering::Relaxed);
     take_again();
 }
 
-/// Products take the text that suits the device, if one does. Returns whether one does.
+/// Products take the text that suits the device, if one does, with the scale as it was at first. Returns whether one does.
 pub fn take_again() -> bool {
     EXPONENT.store(FIRST, Ordering::Relaxed);
     FINITE.store(0, Ordering::Relaxed);
@@ -52,32 +85,29 @@ pub fn take_again() -> bool {
     number > 0
 }
 
-/// Products of this process take no matrix units, until they [are to again](take_again).
+/// No products of this process take matrix units, until they are [taken again](take_again).
 pub fn set_aside() {
     TAKEN.store(0, Ordering::Relaxed);
 }
 
-/// Whether products take matrix units.
-pub fn taken() -> bool {
-    TAKEN.load(Ordering::Relaxed) > 0
-}
-
-/// A sum of gradients is finite.
+/// A sum that the units had a part in is finite.
 pub fn was_finite() {
-    if taken() && FINITE.fetch_add(1, Ordering::Relaxed) + 1 >= PATIENCE {
+    if FINITE.fetch_add(1, Ordering::Relaxed) + 1 >= PATIENCE {
         FINITE.store(0, Ordering::Relaxed);
         let exponent = EXPONENT.load(Ordering::Relaxed);
         EXPONENT.store((exponent + 1).min(HIGHEST), Ordering::Relaxed);
     }
 }
 
-/// A sum of gradients is not finite. Scales them less from now on, or [sets the units aside](set_aside) where that did not
-/// help.
-pub fn was_not_finite() {
+/// A sum that the units had a part in is not finite: gradients are scaled less from now on. Returns false, and begins with
+/// the first scale again, where they were not scaled at all any more: then the scale was not why.
+pub fn lower_scale() -> bool {
     FINITE.store(0, Ordering::Relaxed);
-    if EXPONENT.fetch_sub(FALL, Ordering::Relaxed) < FALL {
-        set_aside();
+    let is_lower = EXPONENT.fetch_sub(FALL, Ordering::Relaxed) >= FALL;
+    if !is_lower {
+        EXPONENT.store(FIRST, Ordering::Relaxed);
     }
+    is_lower
 }
 
 /// What products scale gradients by before they round them.
@@ -88,5 +118,5 @@ pub(crate) fn gradient_scale() -> f32 {
 /// The kernel that an adapter's products take, if rows are whole vec4.
 pub(crate) fn kernel(adapter: Adapter) -> Option<&'static Kernel> {
     let number = TAKEN.load(Ordering::Relaxed);
-    (adapter == Adapter::Gpu && number > 0).then(|| TEXTS[number - 1].1)
+    (WITHIN.get() && adapter == Adapter::Gpu && number > 0).then(|| TEXTS[number - 1].1)
 }

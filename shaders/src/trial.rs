@@ -9,8 +9,9 @@ use crate::launch::{Adapter, adapter_of, contiguous, from_raw, raw, reshaped};
 use crate::matrices::{self, TEXTS};
 use crate::ops::gemm::{Epilogue, Operand, gemm_by};
 
-/// From now on, products of this process take the device's matrix units. `blocks` are the sizes of square matrices of
-/// halves that the driver says it multiplies with sums in `f32`. The CPU backend goes on as before.
+/// From now on, products of this process may take the device's matrix units: those [within](matrices::within). `blocks` are
+/// the sizes of square matrices of halves that the driver says it multiplies with sums in `f32`. The CPU backend goes on as
+/// before.
 ///
 /// # Errors
 ///
@@ -32,7 +33,7 @@ pub fn take_units(device: &Device, blocks: &[u32]) -> Result<(), KernelError> {
         found = compile(kernel, device);
         if found.is_ok() {
             if is_right(kernel, device) {
-                matrices::take(number);
+                matrices::suit(number);
                 return Ok(());
             }
             found = Err(fail("its results differ from the processor's"));
@@ -41,10 +42,12 @@ pub fn take_units(device: &Device, blocks: &[u32]) -> Result<(), KernelError> {
     found
 }
 
+/// Rows, columns and depths of the trial. Rows in memory are whole vec4, or another kernel would make the product.
+pub(crate) const SIZES: [usize; 3] = [72, 132, 260];
+
 /// Whether a product is right that has ragged edges, pieces of k, a scaled gradient and sums of columns, and whether it
 /// shows that a number is too large for halves.
 fn is_right(kernel: &'static Kernel, device: &Device) -> bool {
-    const SIZES: [usize; 3] = [70, 132, 260];
     let [m, n, k] = SIZES;
     // Sums of products of such numbers are exact in f32, in any order.
     let numbers = |count: usize, step: usize| -> Vec<f32> {
@@ -75,8 +78,10 @@ fn is_right(kernel: &'static Kernel, device: &Device) -> bool {
         product(SIZES, transposed, Matrix::row_major(&b, n)),
         column_sums(&b, n),
     ];
+    let before = kernel.launches();
     let is_equal = multiplied(&a).is_some_and(|found| found == expected);
     a[0] = 1e5;
-    let shows = |[out, _]: [Vec<f32>; 2]| out.iter().any(|x| !x.is_finite());
-    is_equal && multiplied(&a).is_some_and(shows)
+    let is_infinite = |[out, _]: [Vec<f32>; 2]| out.iter().any(|x| !x.is_finite());
+    let shows = multiplied(&a).is_some_and(is_infinite);
+    is_equal && shows && kernel.launches() == before + 2
 }

@@ -7,6 +7,7 @@ use super::{Error, median};
 use crate::device::{self, DeviceKind, DeviceRequest};
 use crate::tasks::gpt::presets::Preset;
 use annulus_shaders::cpu::activation::Activation;
+use annulus_shaders::matrices;
 use annulus_shaders::ops::activation::activation;
 use annulus_shaders::ops::attention::packed_attention;
 use annulus_shaders::ops::cross_entropy::cross_entropy;
@@ -124,6 +125,8 @@ pub fn measure(
         .parse()
         .and_then(|request: DeviceRequest| device::open(request));
     let open = open.map_err(|error| Error::Device(error.to_string()))?;
+    // Nothing is made of the results, so they may be infinite.
+    let _units = matrices::within();
     let plain = open.device.clone();
     let device = plain.clone().autodiff();
     tell("the device's best");

@@ -87,7 +87,7 @@ pub struct LocalArgs {
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Where to compute: auto, cpu, gpu or gpu:N, as `annulus doctor` lists them. Append +f16 (gpu+f16) to let
-    /// a GPU multiply halves, by its matrix units if it has them: faster, and gradients differ by the rounding.
+    /// a GPU multiply halves, by its matrix units if it has them. Gradients then differ by the rounding.
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     pub device: String,
     /// UDP address to listen on, and TCP address for the page. A port alone means all addresses of this machine, IPv4 and IPv6;

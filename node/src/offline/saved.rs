@@ -16,7 +16,6 @@ use crate::trainer::{TrainerOptions, Worker};
 use annulus_core::{Digest, Manifest};
 use annulus_graph::{Numbers, Packing, read_tensors};
 use annulus_net::files::{read_named, write_atomic};
-use annulus_shaders::matrices;
 use safetensors::tensor::TensorInfo;
 use safetensors::{Dtype, SafeTensors};
 use std::collections::BTreeMap;
@@ -290,8 +289,6 @@ impl Saved {
     pub fn writer(&self, given: Means<'_>, factories: &[TaskFactory]) -> Result<Box<dyn Worker>, Error> {
         let loaded = self.load_to_write(given.data, factories)?;
         let device = device::open(given.device.parse::<DeviceRequest>()?)?;
-        // Nothing would tell that a number is too large for halves.
-        matrices::set_aside();
         let mut worker = loaded.worker_factory(device, TrainerOptions::default())()?;
         worker.load(self.tensors().flat(worker.layout())?)?;
         Ok(worker)

@@ -9,7 +9,7 @@ use super::on_device::read_total;
 use super::worker::{Worker, WorkerError};
 use super::{Sum, Trainer};
 use crate::task::Task;
-use annulus_shaders::matrices;
+use annulus_shaders::matrices::{self, Within};
 
 /// How long a device may work on samples at once, in seconds. Windows and browsers reset a GPU whose launch takes two
 /// seconds. One launch is at most a third of the work, even where the model is a single product: its result and the
@@ -23,7 +23,7 @@ pub(super) struct Fitting {
     /// It has refused more, or would take too long for them.
     pub(super) most: usize,
     /// Whether a sum is being made without the matrix units, to see whether they were why it was not finite.
-    without_units: bool,
+    pub(super) without_units: bool,
 }
 
 impl Fitting {
@@ -63,6 +63,8 @@ impl<T: Task> Trainer<T> {
                         self.device_name,
                         self.fitting.most,
                     );
+                    // Gives its memory back before another sum is made.
+                    drop(total);
                     self.sum_again()?;
                 }
                 Err(error) => return Err(error),
@@ -79,31 +81,33 @@ impl<T: Task> Trainer<T> {
         }
         let without_units = std::mem::take(&mut self.fitting.without_units);
         if is_finite {
-            if without_units {
-                self.warn_of_halves();
+            if self.sum.by_units {
+                matrices::was_finite();
             }
-            matrices::was_finite();
-            return Ok(false);
-        }
-        if without_units {
-            // They were not the reason.
-            matrices::take_again();
+            if without_units {
+                matrices::set_aside();
+                tracing::warn!(
+                    "{}: some numbers are too large for halves; it computes on without its matrix units, more slowly",
+                    self.device_name
+                );
+            }
             return Ok(false);
         }
         if !self.sum.by_units {
             return Ok(false);
         }
-        matrices::was_not_finite();
-        self.fitting.without_units = !matrices::taken();
+        if !matrices::lower_scale() {
+            self.fitting.without_units = true;
+            // Weights are packed then, which takes more memory.
+            self.fitting.proven = 0;
+        }
         self.sum_again()?;
         Ok(true)
     }
 
-    pub(super) fn warn_of_halves(&self) {
-        tracing::warn!(
-            "{}: some numbers are too large for halves; it computes on without its matrix units, more slowly",
-            self.device_name
-        );
+    /// Lets products take the device's matrix units, unless it is to be seen how it goes without.
+    pub(super) fn units(&self) -> Option<Within> {
+        (!self.fitting.without_units).then(matrices::within)
     }
 
     fn sum_again(&mut self) -> Result<(), WorkerError> {

@@ -226,6 +226,7 @@ impl<T: Task> Worker for Trainer<T> {
                 found: params.len(),
             });
         }
+        self.fitting.without_units = false;
         // Clones share their tensors, so nothing is copied.
         let model = self.model.clone();
         let device = self.device.clone().without_autodiff();
@@ -273,6 +274,8 @@ impl<T: Task> Worker for Trainer<T> {
             _ => self.order(samples),
         };
         let _random = drawing();
+        let _units = self.units();
+        self.sum.by_units |= matrices::taken();
         // Dropout differs from sample to sample, yet is the same when a batch is computed again.
         self.device.seed(self.options.seed ^ first.rotate_left(32));
         self.sum.gradient.resize(self.layout.len, 0.0);
@@ -293,7 +296,6 @@ impl<T: Task> Worker for Trainer<T> {
         }
         self.sum.samples.extend(samples);
         self.sum.at_once = self.sum.at_once.max(self.at_once(samples.len()));
-        self.sum.by_units |= matrices::taken();
         Ok(())
     }
 
@@ -343,28 +345,22 @@ impl<T: Task> Worker for Trainer<T> {
     fn evaluate(&mut self) -> Pending<'_, Option<Eval>> {
         Box::pin(async move {
             let device = self.device.clone().without_autodiff();
-            let mut without_units = false;
-            loop {
-                let Some(scores) = self.task.evaluate(&self.model.valid(), &device) else {
-                    return Ok(None);
-                };
-                intact(&*self.task)?;
-                let eval = read_scores(scores).await?;
-                match eval.loss.is_finite() {
-                    true if without_units => self.warn_of_halves(),
-                    false if without_units => {
-                        matrices::take_again();
-                    }
-                    // Perhaps a number is too large for halves.
-                    false if matrices::taken() => {
-                        matrices::set_aside();
-                        without_units = true;
-                        continue;
-                    }
-                    _ => {}
-                }
-                return Ok(Some(eval));
+            let score = || self.task.evaluate(&self.model.valid(), &device);
+            let (scores, by_units) = {
+                let _units = matrices::within();
+                (score(), matrices::taken())
+            };
+            let Some(scores) = scores else { return Ok(None) };
+            intact(&*self.task)?;
+            let eval = read_scores(scores).await?;
+            // Perhaps a number is too large for halves.
+            if by_units
+                && !eval.loss.is_finite()
+                && let Some(scores) = score()
+            {
+                return read_scores(scores).await.map(Some);
             }
+            Ok(Some(eval))
         })
     }
 

@@ -420,6 +420,7 @@ impl Epilogue<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernel::GEMM_MATRIX;
 
     #[test]
     fn each_adapter_gets_its_own_kernels() {
@@ -444,6 +445,16 @@ mod tests {
                 assert_eq!(name(adapter, transposed, [7, 10, 8], flags), "gemm_any");
             }
         }
+    }
+
+    #[cfg(not(target_family = "wasm"))]
+    #[test]
+    fn the_trial_of_matrix_units_runs_their_kernel() {
+        let sizes = crate::trial::SIZES;
+        let choice = choose(Adapter::Gpu, Some(&GEMM_MATRIX), [true, false], sizes, SUMS);
+        assert_eq!(choice.kernel.name, "gemm_matrix");
+        // In pieces of k.
+        assert!(pieces(sizes) > 1);
     }
 
     #[test]

@@ -7,15 +7,16 @@ use annulus_shaders::cpu::gemm::{Matrix, add_bias, column_sums, product};
 use annulus_shaders::cpu::halve::{pack, unpack};
 use annulus_shaders::kernel::MATRIX_KERNELS;
 use annulus_shaders::launch::{ADAPTER_VARIABLE, contiguous, from_raw, raw};
+use annulus_shaders::matrices::{self, Within};
 use annulus_shaders::ops::gemm::{Epilogue, Operand, gemm};
 use annulus_shaders::ops::linear::{WeightLayout, linear};
-use annulus_shaders::{matrices, trial};
+use annulus_shaders::trial;
 use burn::backend::wgpu::CubeTensor;
 use burn::tensor::{Device, Tensor};
 
 /// Runs a test in a process of its own, since the units are taken for a whole process, with the kernels for hardware. A
-/// device there, whose units are taken.
-fn with_units(test: &str) -> Option<Device> {
+/// device there, and what lets products take its units.
+fn with_units(test: &str) -> Option<(Device, Within)> {
     let device = gpu()?;
     if std::env::var_os(ALONE).is_none() {
         let environment = [(ALONE, "1"), (ADAPTER_VARIABLE, "gpu")];
@@ -31,7 +32,7 @@ fn with_units(test: &str) -> Option<Device> {
     #[cfg(not(target_os = "linux"))]
     let blocks = Vec::new();
     match trial::take_units(&device, &blocks) {
-        Ok(()) => Some(device),
+        Ok(()) => Some((device, matrices::within())),
         Err(error) => {
             println!("skipped: {error}");
             None
@@ -58,7 +59,7 @@ fn read(tensor: CubeTensor, shape: [usize; 2]) -> Vec<f32> {
 
 #[test]
 fn products_of_halves_are_exact() {
-    let Some(device) = with_units("matrices::products_of_halves_are_exact") else {
+    let Some((device, _units)) = with_units("matrices::products_of_halves_are_exact") else {
         return;
     };
     let fours = |size: usize| size.next_multiple_of(4);
@@ -102,7 +103,7 @@ fn products_of_halves_are_exact() {
 
 #[test]
 fn terms_are_those_of_other_products() {
-    let Some(device) = with_units("matrices::terms_are_those_of_other_products") else {
+    let Some((device, _units)) = with_units("matrices::terms_are_those_of_other_products") else {
         return;
     };
     let [m, n, k] = [61, 68, 12];
@@ -139,7 +140,7 @@ fn terms_are_those_of_other_products() {
 /// Gradients that no half can hold reach the weights all the same; the error is that of halves.
 #[test]
 fn small_gradients_are_not_lost() {
-    let Some(device) = with_units("matrices::small_gradients_are_not_lost") else {
+    let Some((device, _units)) = with_units("matrices::small_gradients_are_not_lost") else {
         return;
     };
     let (device, plain) = (device.autodiff(), Device::flex().autodiff());
@@ -177,7 +178,8 @@ fn small_gradients_are_not_lost() {
 
 #[test]
 fn what_is_too_large_for_halves_ends_without_the_units() {
-    let Some(device) = with_units("matrices::what_is_too_large_for_halves_ends_without_the_units") else {
+    let Some((device, units)) = with_units("matrices::what_is_too_large_for_halves_ends_without_the_units")
+    else {
         return;
     };
     let large = on_device(&[1e5; 16 * 16], 16, &device);
@@ -190,15 +192,16 @@ fn what_is_too_large_for_halves_ends_without_the_units() {
     let is_finite = |found: Vec<f32>| found.iter().all(|x| x.is_finite());
     assert!(!is_finite(product()));
     let mut again = 0;
-    while matrices::taken() {
-        matrices::was_not_finite();
+    while matrices::lower_scale() {
         again += 1;
     }
     assert!((2..10).contains(&again), "{again}");
-    assert!(is_finite(product()));
-    matrices::take_again();
-    assert!(!is_finite(product()));
     matrices::set_aside();
+    assert!(is_finite(product()));
+    assert!(matrices::take_again());
+    assert!(!is_finite(product()));
+    drop(units);
+    assert!(is_finite(product()));
     let w: Tensor<2> = tensor(&[1.0; 16], [4, 4], &device);
     assert_eq!(
         values(linear(w.clone(), w, None, None, WeightLayout::InputsFirst)),

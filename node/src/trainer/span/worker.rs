@@ -14,7 +14,6 @@ use super::place::{gradients_of, placed};
 use super::{Activation, ModelSteps, Passed, SpanWorker};
 use crate::device::OpenDevice;
 use crate::task::{Task, batch_of};
-use annulus_shaders::matrices;
 
 /// Trains some consecutive steps of a task's model on one device.
 ///
@@ -60,8 +59,6 @@ impl<T: Task> SpanTrainer<T> {
                 problem: format!("it has {steps} steps, and {span:?} are none of them"),
             });
         }
-        // A pass is made once: numbers that are too large for halves would end the run.
-        matrices::set_aside();
         Ok(Self {
             tensors: model.tensors_of(span.clone()),
             task,
