@@ -92,6 +92,9 @@ fn spirv(kernel: &Kernel) -> Vec<u32> {
     spv::write_vec(&module, &info, &options, Some(&entry)).unwrap()
 }
 
+/// What a validator from before 2024 says of the capability CooperativeMatrixKHR.
+const UNKNOWN_UNITS: &str = "Invalid capability operand: 6022";
+
 #[test]
 fn khronos_validator_takes_every_kernel() {
     let validator = |file: &Path| {
@@ -110,6 +113,13 @@ fn khronos_validator_takes_every_kernel() {
         std::fs::write(&file, bytes).unwrap();
         let found = validator(&file).unwrap();
         let said = String::from_utf8_lossy(&found.stderr).into_owned();
+        if said.contains(UNKNOWN_UNITS) {
+            println!(
+                "skipped: {}: this spirv-val is older than matrix units",
+                kernel.name
+            );
+            continue;
+        }
         assert!(found.status.success(), "{}: {said}", kernel.name);
     }
     std::fs::remove_dir_all(folder).unwrap();
