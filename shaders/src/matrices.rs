@@ -56,8 +56,8 @@ impl Drop for Within {
     }
 }
 
-/// Products of this thread take the device's matrix units, until what comes back is dropped. What is made of them may not be
-/// finite although it is in `f32`: the caller must look, and make it again.
+/// Products of this thread take the device's matrix units, until what comes back is dropped. Halves end at
+/// 65,504, so results may not be finite that are so in `f32`: the caller must look, and make them again.
 pub fn within() -> Within {
     Within {
         before: WITHIN.replace(true),
