@@ -182,7 +182,7 @@ mod native {
         pub api: String,
         /// Driver and version.
         pub driver: String,
-        /// What kind of adapter it is.
+        /// Hardware or a program.
         pub device_type: DeviceType,
         /// Its limits.
         pub limits: AdapterLimits,

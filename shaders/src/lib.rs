@@ -1,10 +1,10 @@
 //! Training kernels in WGSL for any GPU, as Burn operations with hand-written backward passes and
 //! as layers that drop in for Burn's.
 //!
-//! From the bottom up: [`kernel`] is the table of WGSL texts, [`cpu`] their twins in plain loops, and [`launch`] runs a
-//! kernel. [`ops`] makes differentiable Burn operations of them, and [`nn`] layers. [`halves`] decides whether they store
-//! weights as `f16`. [`matrices`] decides whether products take a device's matrix units; [`trial`] finds the kernel for these.
-//! On Burn's CPU backend the operations take the twins.
+//! From the bottom up: the table of WGSL texts ([`kernel`]), their twins in plain loops ([`cpu`]), and what runs a kernel
+//! ([`launch`]). Of these are made differentiable Burn operations ([`ops`]) and layers ([`nn`]). A peer may ask for weights
+//! stored as `f16` ([`halves`]), or for products by matrix units ([`matrices`]), whose kernel is found by [`trial`]. On Burn's
+//! CPU backend the operations take the twins.
 //! Nothing here knows of peers, files or tasks.
 
 pub mod check;

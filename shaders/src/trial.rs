@@ -30,13 +30,13 @@ pub fn take_units(device: &Device, blocks: &[u32]) -> Result<(), KernelError> {
         return Ok(());
     }
     for (number, (_, kernel)) in (1..).zip(TEXTS).filter(|(_, (block, _))| blocks.contains(block)) {
-        found = compile(kernel, device);
-        if found.is_ok() {
-            if is_right(kernel, device) {
+        match compile(kernel, device) {
+            Ok(()) if is_right(kernel, device) => {
                 matrices::suit(number);
                 return Ok(());
             }
-            found = Err(fail("its results differ from the processor's"));
+            Ok(()) => found = Err(fail("its results differ from the processor's")),
+            refused => found = refused,
         }
     }
     found

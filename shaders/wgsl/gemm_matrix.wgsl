@@ -71,18 +71,9 @@ fn main(
     let top = group.y * TILE;
     let left = group.x * TILE;
     let of_a = local < LANES / 2u;
-    let lane = local % (LANES / 2u);
-    let step = select(params.b_row, params.a_column, of_a);
-    let along_k = step == 1u;
     // Depths that the invocations for a, or for b, load at once, by fours.
     let fours = LANES / 32u;
-    let quad = select(lane % 16u, lane / fours, along_k);
-    let depth = 4u * select(lane / 16u, lane % fours, along_k);
-    let last = select(params.n, params.m, of_a) - 1u;
-    let line = select(params.b_column, params.a_row, of_a);
-    let begin = group.z * select(params.b_batch, params.a_batch, of_a);
-    let lines = begin + line * min(select(left, top, of_a) + 4u * quad + FOUR, vec4(last));
-    let block = Block(lines, depth, step, along_k, of_a);
+    let block = block_of(of_a, local % (LANES / 2u), fours, select(left, top, of_a), group.z);
     let scale = select(params.b_scale, params.a_scale, of_a);
     // Where the blocks of this subgroup begin.
     let x = (subgroup / ACROSS) * 2u * BLOCK * A_PITCH;
@@ -95,8 +86,8 @@ fn main(
     var next = load(block, 0u);
     var further = load(block, 16u); //#broad: ;
     for (var start = 0u; start < params.k; start += DEPTH) {
-        put(next, of_a, quad, depth, scale);
-        put(further, of_a, quad, depth + 16u, scale); //#broad: ;
+        put(next, block, 0u, scale);
+        put(further, block, 16u, scale); //#broad: ;
         sum += next[0] + next[1] + next[2] + next[3];
         sum += further[0] + further[1] + further[2] + further[3]; //#broad: ;
         workgroupBarrier();
@@ -137,7 +128,7 @@ fn main(
         workgroupBarrier();
         // One part of a column's sum for each of the invocations that loaded of it.
         if !of_a {
-            tile[(depth / 4u) * 16u + quad] = sum;
+            tile[(block.depth / 4u) * 16u + block.quad] = sum;
         }
         workgroupBarrier();
         let column = left / 4u + local;
@@ -151,18 +142,19 @@ fn main(
     }
 }
 
-// Stores a block, a depth in each column, as the units want it: along k if it is one of a.
-fn put(found: mat4x4<f32>, of_a: bool, quad: u32, depth: u32, scale: f32) {
-    if of_a {
+// Stores a block's numbers, a depth in each column and so many further, as the units want them: along k if they are of a.
+fn put(found: mat4x4<f32>, block: Block, further: u32, scale: f32) {
+    let depth = block.depth + further;
+    if block.of_a {
         let x = scale * transpose(found);
-        let at = 4u * quad * A_PITCH + depth / 4u;
+        let at = 4u * block.quad * A_PITCH + depth / 4u;
         rows[at] = vec4<f16>(x[0]);
         rows[at + A_PITCH] = vec4<f16>(x[1]);
         rows[at + 2u * A_PITCH] = vec4<f16>(x[2]);
         rows[at + 3u * A_PITCH] = vec4<f16>(x[3]);
     } else {
         let x = scale * found;
-        let at = depth * B_PITCH + quad;
+        let at = depth * B_PITCH + block.quad;
         columns[at] = vec4<f16>(x[0]);
         columns[at + B_PITCH] = vec4<f16>(x[1]);
         columns[at + 2u * B_PITCH] = vec4<f16>(x[2]);

@@ -69,17 +69,8 @@ fn main(
     let summed = group.y == 0u && (params.flags & SUMS) != 0u;
     var sums = Sums();
     let of_a = local < 32u;
-    let lane = local % 32u;
-    let step = select(params.b_row, params.a_column, of_a);
-    let along_k = step == 1u;
-    let quad = select(lane % 16u, lane / 2u, along_k);
-    let depth = 4u * select(lane / 16u, lane % 2u, along_k);
-    let last = select(params.n, params.m, of_a) - 1u;
-    let line = select(params.b_column, params.a_row, of_a);
-    let begin = group.z * select(params.b_batch, params.a_batch, of_a);
-    let lines = begin + line * min(select(left, top, of_a) + 4u * quad + FOUR, vec4(last));
-    let block = Block(lines, depth, step, along_k, of_a);
-    let place = depth * PITCH + quad + select(COLUMNS, 0u, of_a);
+    let block = block_of(of_a, local % 32u, 2u, select(left, top, of_a), group.z);
+    let place = block.depth * PITCH + block.quad + select(COLUMNS, 0u, of_a);
     var next = load(block, 0u);
     var slice = 0u;
     for (var start = 0u; start < params.k; start += DEPTH) {

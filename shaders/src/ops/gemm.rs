@@ -366,16 +366,20 @@ impl Launch<'_> {
         match self.form {
             Form::Any | Form::Scaled => {
                 let [a_row, a_column, b_row, b_column] = [a_row, a_column, b_row, b_column].map(size);
-                let params = [m, n, k, a_row, a_column, b_row, b_column, a_batch, b_batch, flags];
-                if self.form == Form::Any {
-                    return launch(self.kernel, &inputs, outputs, params, groups);
-                }
                 let [a_scale, b_scale] = self.operands.map(Operand::scale).map(f32::to_bits);
-                let [m, n, k, a_row, a_column, b_row, b_column, a_batch, b_batch, flags] = params;
                 let params = [
                     m, n, k, a_row, a_column, b_row, b_column, a_batch, b_batch, flags, a_scale, b_scale,
                 ];
-                launch(self.kernel, &inputs, outputs, params, groups);
+                match self.form {
+                    Form::Scaled => launch(self.kernel, &inputs, outputs, params, groups),
+                    _ => launch(
+                        self.kernel,
+                        &inputs,
+                        outputs,
+                        *params.first_chunk::<10>().expect("of twelve"),
+                        groups,
+                    ),
+                }
             }
             Form::Wide => {
                 let params = [m, n, k, size(a_row), size(a_column), size(b_row / 4), 0, 0, flags];

@@ -113,7 +113,8 @@ fn khronos_validator_takes_every_kernel() {
         std::fs::write(&file, bytes).unwrap();
         let found = validator(&file).unwrap();
         let said = String::from_utf8_lossy(&found.stderr).into_owned();
-        if said.contains(UNKNOWN_UNITS) {
+        let of_units = MATRIX_KERNELS.iter().any(|one| std::ptr::eq(*one, *kernel));
+        if of_units && said.contains(UNKNOWN_UNITS) {
             println!(
                 "skipped: {}: this spirv-val is older than matrix units",
                 kernel.name

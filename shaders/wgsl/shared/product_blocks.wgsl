@@ -6,12 +6,28 @@ const FOUR = vec4(0u, 1u, 2u, 3u);
 struct Block {
     // Where its four rows (or columns) are in memory; those beyond the last repeat it, and are not stored.
     lines: vec4<u32>,
+    // Which four rows (or columns) of the tile these are.
+    quad: u32,
     // Its first depth within a slice, and the distance between depths in memory.
     depth: u32,
     step: u32,
     // Whether depths are neighbours in memory, not rows (or columns).
     along_k: bool,
     of_a: bool,
+}
+
+// The block of an invocation, the lane-th of those that load of a (or of b), in a tile that begins at this row (or column).
+// Together they load four times fours depths.
+fn block_of(of_a: bool, lane: u32, fours: u32, corner: u32, batch: u32) -> Block {
+    let step = select(params.b_row, params.a_column, of_a);
+    let along_k = step == 1u;
+    let quad = select(lane % 16u, lane / fours, along_k);
+    let depth = 4u * select(lane / 16u, lane % fours, along_k);
+    let last = select(params.n, params.m, of_a) - 1u;
+    let line = select(params.b_column, params.a_row, of_a);
+    let begin = batch * select(params.b_batch, params.a_batch, of_a);
+    let lines = begin + line * min(corner + 4u * quad + FOUR, vec4(last));
+    return Block(lines, quad, depth, step, along_k, of_a);
 }
 
 // Its numbers of the slice from start on, a depth in each column; zeros beyond the last depth.
