@@ -182,7 +182,9 @@ pub use state::{moments, recompute};
 pub use wire::rights;
 
 pub use base::time::Time;
-pub use config::{DataSource, EarlyStop, Layout, Manifest, Settings, TensorRule, TensorSpec, Topology};
+pub use config::{
+    DataSource, EarlyStop, Layout, Manifest, Settings, TensorRule, TensorSpec, Topology, Waits,
+};
 pub use id::{Contact, Digest, PeerId, Round, RunId};
 pub use initial::Initial;
 pub use peer::{Change, Event, Exit, Input, Lane, OutcastReason, Output, Peer, Reason};

@@ -5,7 +5,6 @@ use crate::base::id::Digest;
 use crate::base::planted::Bug;
 use crate::ledger::saved::Saved;
 use crate::peer::interface::Output;
-use crate::peer::keeping::LOST;
 use crate::peer::shared::Shared;
 use crate::state::moments::Moments;
 
@@ -26,7 +25,7 @@ pub(crate) fn offer(shared: &Shared) -> (bool, Vec<Saved>) {
         return (false, Vec::new());
     }
     let since = shared.keeping.lacks_since;
-    let waits = since.is_some_and(|since| shared.now - since >= LOST);
+    let waits = since.is_some_and(|since| shared.now - since >= shared.settings.waits.lost_weights);
     let remembered = |saved: &&Saved| head.points.iter().any(|point| point.stepped == saved.stepped);
     let mut saved: Vec<Saved> = shared.saved.iter().filter(remembered).copied().collect();
     saved.retain(|saved| !saved.parts.is_empty());

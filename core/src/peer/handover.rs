@@ -14,7 +14,7 @@ use crate::ledger::keeps::{Keeper, Keeps};
 use crate::ledger::{Member, Record};
 use crate::peer::disk;
 use crate::peer::interface::Event;
-use crate::peer::keeping::{GOODBYE, LOST, Learning, QUESTIONS, ROUNDS, go_along, go_along_or_drop, window};
+use crate::peer::keeping::{Learning, QUESTIONS, ROUNDS, go_along, go_along_or_drop, patience, window};
 use crate::peer::shared::Shared;
 use crate::run::config::Manifest;
 use crate::run::parts::{PartSet, Parts};
@@ -72,7 +72,7 @@ pub(crate) fn say(shared: &mut Shared) -> Keeps {
             learns
         },
         drops: drops.and(&kept),
-        insists: is_over(shared) || leaves_for > GOODBYE,
+        insists: is_over(shared) || leaves_for > shared.settings.waits.handover,
         room: shared.settings.room(&shared.manifest),
         line: shared.manifest.split.as_ref().map_or(0, |_| shared.keeping.line),
         refuses: false,
@@ -91,7 +91,7 @@ fn is_over(shared: &Shared) -> bool {
     shared
         .keeping
         .lacks_since
-        .is_some_and(|since| shared.now - since >= LOST)
+        .is_some_and(|since| shared.now - since >= shared.settings.waits.lost_moments)
 }
 
 /// Whether a round without training is worthwhile among these members: a needed keeper is gone, a part without a
@@ -224,7 +224,8 @@ pub(crate) fn tell_lacking(members: &[PeerId], shared: &mut Shared) {
     if !parts.is_empty() && !is_told {
         shared.keeping.told = parts;
         let parts = parts.iter().collect();
-        shared.tell(Event::Lacking { parts, wait: LOST });
+        let wait = patience(&shared.manifest, &shared.settings.waits);
+        shared.tell(Event::Lacking { parts, wait });
     }
 }
 

@@ -10,17 +10,19 @@ use crate::numeric::optim::{Slot, Step};
 use crate::run::config::Manifest;
 use crate::run::parts::{PartSet, Parts};
 use crate::run::room::Room;
+use crate::run::waits::Waits;
 use crate::state::lineage::Lineage;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// How long the run waits for a part without a keeper before it resets the part to zero. A guess: time to start a
-/// machine again.
-pub const LOST: Duration = Duration::from_secs(30);
-
-/// How long a leaving peer waits for others to keep its parts.
-pub(crate) const GOODBYE: Duration = Duration::from_secs(30);
+/// How long to wait for parts that no member keeps: then the run resets them or, if it is split, goes back.
+pub(crate) fn patience(manifest: &Manifest, waits: &Waits) -> Duration {
+    match manifest.split {
+        None => waits.lost_moments,
+        Some(_) => waits.lost_weights,
+    }
+}
 
 /// Parts that one member hands out to another at a time; at least two. A round's frames wait behind them, so they
 /// are at most a sixteenth of the moments, and a newcomer has its share after a few rounds.
@@ -140,8 +142,8 @@ impl Keeping {
     }
 
     /// When some part will have been without a keeper for too long.
-    pub fn wake_at(&self, now: Time) -> Option<Time> {
-        let until = self.lacks_since.map(|since| since + LOST);
+    pub fn wake_at(&self, patience: Duration, now: Time) -> Option<Time> {
+        let until = self.lacks_since.map(|since| since + patience);
         until.filter(|until| *until > now)
     }
 }

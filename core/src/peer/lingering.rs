@@ -12,11 +12,6 @@ use crate::peer::shared::{Shared, Stage};
 use crate::peer::sponsor::{Sponsor, hand_out, hand_out_digests};
 use crate::wire::{Doing, Message, ViewKey};
 use std::collections::BTreeSet;
-use std::time::Duration;
-
-/// A member that is done stays for others than full members at most so long, whatever they ask for. A guess: time to fetch
-/// the result by a line of some megabits per second, and not so long that a stranger could hold anybody.
-const FOR_GUESTS: Duration = Duration::from_secs(60);
 
 /// A peer that is done, until nobody can need it any more.
 pub(crate) struct Lingering {
@@ -212,7 +207,7 @@ impl Lingering {
     /// A peer still needs something. Full members are known by the head, or by the ticket that they came with.
     fn stay_for(&mut self, from: PeerId, shared: &Shared) {
         let is_full = shared.head().is_full(from) || self.sponsor.has_full(from);
-        if is_full || shared.now - self.since < FOR_GUESTS {
+        if is_full || shared.now - self.since < shared.settings.waits.guests {
             self.until = longer(shared);
             self.waits_for.insert(from);
         }

@@ -27,7 +27,7 @@ use crate::peer::device::Made;
 use crate::peer::disk;
 use crate::peer::handover;
 use crate::peer::interface::{Event, Exit, Input};
-use crate::peer::keeping::LOST;
+use crate::peer::keeping;
 use crate::peer::late::{self};
 use crate::peer::meeting::Shown;
 use crate::peer::next::{Next, Outcast};
@@ -242,7 +242,8 @@ impl Member {
         let learns =
             |m: &ledger::Member| self.view.contains(m.peer) && (m.keeper.learns != none || has_come(m));
         let waits = shared.manifest.split.is_some() && self.is_null;
-        (waits && shared.head().members.iter().any(learns)).then(|| self.contribution.began + LOST)
+        let wait = shared.settings.waits.fetching;
+        (waits && shared.head().members.iter().any(learns)).then(|| self.contribution.began + wait)
     }
 
     /// Until when a contributor waits for full members to which it has no link. While nothing is allotted nobody is
@@ -252,7 +253,7 @@ impl Member {
         let can_begin =
             |peer: PeerId| head.is_full(peer) && (peer == shared.me() || shared.links.is_up(peer));
         let waits = self.is_null && !self.view.members.iter().copied().any(can_begin);
-        waits.then(|| self.contribution.began + LOST)
+        waits.then(|| self.contribution.began + shared.settings.waits.full_members)
     }
 
     pub fn is_applying(&self) -> bool {
@@ -262,11 +263,12 @@ impl Member {
     /// When [`Input::Tick`] is due.
     pub fn wake_at(&self, shared: &Shared) -> Option<Time> {
         let differing = self.view.others().filter_map(|peer| shared.differing.get(&peer));
+        let patience = keeping::patience(&shared.manifest, &shared.settings.waits);
         [
             self.agreement.wake_at(),
             self.contribution.held_until(),
             differing.min().copied(),
-            shared.keeping.wake_at(shared.now),
+            shared.keeping.wake_at(patience, shared.now),
             self.tells_again_at(shared),
             self.learns_until(shared).filter(|at| *at > shared.now),
             self.waits_for_full_until(shared).filter(|at| *at > shared.now),

@@ -8,6 +8,7 @@ use crate::numeric::codec::Codec;
 use crate::numeric::optim::{LocalSteps, Moments, Optimizer, Schedule};
 pub use crate::run::settings::Settings;
 use crate::run::split::Split;
+pub use crate::run::waits::Waits;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};

@@ -7,3 +7,4 @@ pub mod room;
 pub(crate) mod settings;
 pub mod shuffle;
 pub mod split;
+pub(crate) mod waits;

@@ -8,6 +8,7 @@ use crate::base::planted::Bug;
 use crate::run::config::Manifest;
 use crate::run::initial::Initial;
 use crate::run::room::Room;
+use crate::run::waits::Waits;
 use std::sync::Arc;
 
 /// What one peer chooses for itself.
@@ -34,6 +35,8 @@ pub struct Settings {
     pub initial: Option<Initial>,
     /// In a split run, this peer saves its parts after every this many rounds, and tells the others; 0: never.
     pub saves_every: Round,
+    /// How long it waits for others before it does without them.
+    pub waits: Waits,
     /// Applies rounds to long states in several places at the same time.
     pub jobs: Arc<dyn Jobs>,
     /// A bug switched on to prove that the simulation finds it.
@@ -58,6 +61,7 @@ impl Settings {
             room: Room::of(1),
             initial: None,
             saves_every: 0,
+            waits: Waits::default(),
             jobs: Arc::new(InTurn),
             #[cfg(feature = "sim")]
             bug: None,

@@ -220,6 +220,18 @@ pub fn worlds_of(bug: Bug) -> (Setup, bool, u64) {
     (setup, split, from)
 }
 
+/// The topologies in each of which a planted bug must come to light; `None`: in whichever worlds it does.
+pub fn topologies_of(bug: Bug) -> Vec<Option<Topology>> {
+    // Only the direct plan shares moments.
+    let is_of_both = Bug::OF_FAULTS.contains(&bug) && !Bug::OF_KEEPERS.contains(&bug);
+    match bug {
+        // In a ring at most one input comes in for each sum.
+        Bug::SumAsTheyCome => vec![Some(Topology::Direct)],
+        _ if is_of_both => Topology::ALL.map(Some).into(),
+        _ => vec![None],
+    }
+}
+
 /// Runs one seed to its end.
 ///
 /// A panic inside a peer is a failure like any other; the caller's panic hook still prints it.

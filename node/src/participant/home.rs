@@ -22,7 +22,7 @@ use crate::web::hosts::Hosts;
 use crate::web::pause::Switch;
 use crate::web::{self, About, Site};
 use annulus_core::invitation::Role;
-use annulus_core::{Contact, DataSource, Initial, Manifest, Settings};
+use annulus_core::{Contact, DataSource, Initial, Manifest, Settings, Waits};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -147,6 +147,7 @@ fn settings(own: Settings, manifest: &Manifest, local: &Local) -> Result<Setting
         started: started.as_micros() as u64,
         epoch_s: started.as_secs(),
         jobs: pool::jobs(manifest),
+        waits: waits(std::env::var(WAITS).ok().as_deref()),
         ..own
     };
     if let Some(split) = &manifest.split {
@@ -157,6 +158,15 @@ fn settings(own: Settings, manifest: &Manifest, local: &Local) -> Result<Setting
         }
     }
     Ok(settings)
+}
+
+/// The environment variable by which tests shorten how long a peer waits for others, in tenths of what is usual.
+const WAITS: &str = "ANNULUS_WAITS_TENTHS";
+
+/// How long to wait for others, by the variable.
+fn waits(tenths: Option<&str>) -> Waits {
+    let tenths = tenths.and_then(|tenths| tenths.parse().ok());
+    tenths.map_or_else(Waits::default, Waits::scaled)
 }
 
 /// Why browsers' tabs cannot take part in a run, if they cannot.

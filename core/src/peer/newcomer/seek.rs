@@ -25,10 +25,9 @@ const STILL: Duration = Duration::from_secs(5);
 /// without it. A guess, in rounds: one or two are usual.
 const AHEAD: Round = 8;
 
-/// After this many answer deadlines without any other peer, a peer with a whole state continues alone.
-const LONELY: u32 = 8;
-
-/// Or after this long: others can make their answers seem slow, which says nothing when nobody is there. A guess.
+/// After this long without any other peer, a peer with a whole state continues alone, however many
+/// [deadlines](crate::Waits::alone_deadlines) that are: others can make their answers seem slow, which says nothing when
+/// nobody is there. A guess.
 const LONELIEST: Duration = Duration::from_secs(120);
 
 /// Where the run has no place for it a newcomer asks again after so long, and up to a quarter of a minute more. A guess: places
@@ -295,6 +294,7 @@ impl Newcomer {
         let mine = shared.lineage.standing();
         let patience = shared.detector.answer();
         let waited = shared.now - self.lonely_since;
+        let lonely = shared.settings.waits.alone_deadlines * patience;
         if !nobody && self.barred.is_some() && self.is_barred_by_all(shared) {
             // Alone it would meet their lineage again, yield to it, and be barred again, for ever. It gives up
             // unless another peer comes into sight in time, or all of them go.
@@ -305,9 +305,9 @@ impl Newcomer {
         // Of peers that hold the same state, one continues.
         let yields = |peer: PeerId, s: Standing| s.beats(&mine) || (s == mine && peer < shared.me());
         let best = reachable.all(|(peer, standing)| standing.is_none_or(|s| !yields(*peer, s)));
-        let alone = nobody && waited > (LONELY * patience).min(LONELIEST);
+        let alone = nobody && waited > lonely.min(LONELIEST);
         // A peer that claims to hold more and does not continue is not waited for much longer.
-        let best = best || waited > LONELY * patience;
+        let best = best || waited > lonely;
         let last = !nobody && all_refused && best && waited > 2 * patience;
         if let (true, Some((_, why))) = (last, self.barred)
             && !shared.may_come_back()
