@@ -1,5 +1,5 @@
 //! A tab's link and nothing else, for `cargo xtask bench-browser --link` to measure: it sends and counts what the node
-//! at the other end says. The measuring is in `node/tests/tab_link.rs`.
+//! at the other end says. The measuring is in `node/tests/peers/tab_link.rs`.
 
 #[cfg(target_family = "wasm")]
 mod link {

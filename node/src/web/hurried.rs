@@ -127,7 +127,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Hurried<S> {
 mod tests {
     use super::*;
     use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
-    use tokio::time::{Instant, timeout};
+    use tokio::time::timeout;
 
     const HURRY: Hurry = Hurry {
         bytes: 1000,
@@ -154,10 +154,8 @@ mod tests {
         write(100, Duration::from_millis(1)).await.unwrap();
         // A byte now and then is next to nothing.
         for pause in [Duration::from_millis(20), Duration::from_secs(60)] {
-            let begin = Instant::now();
             let error = write(1, pause).await.unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-            assert!(begin.elapsed() < 10 * HURRY.time);
         }
     }
 

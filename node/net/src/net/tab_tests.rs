@@ -18,7 +18,7 @@ use annulus_core::signature::{Key, Scheme};
 use annulus_core::{PeerId, RunId};
 use bytes::Bytes;
 use std::{net::SocketAddr, sync::Arc, time::Duration};
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 use url::Url;
 use web_transport_quinn::{
     ClientBuilder, ClientError, RecvStream, SendStream, Session, SessionError, WebTransportError, quinn,
@@ -329,17 +329,11 @@ async fn a_tab_that_vanishes_is_missed_and_a_quiet_one_is_not() {
             .await
             .is_err()
     );
-    let cut = Instant::now();
     drop(cable);
     let reason = down(&mut host).await;
     assert!(
         matches!(&reason, DownReason::Silent | DownReason::Transport(_)),
         "{reason}"
-    );
-    let took = cut.elapsed();
-    assert!(
-        (Duration::from_millis(900)..Duration::from_secs(3)).contains(&took),
-        "{took:?}"
     );
     drop(held);
 }

@@ -151,13 +151,11 @@ async fn one_ticket_holds_a_quarter_of_the_links_while_others_ask() {
     assert!(refused(event(&mut newcomer).await));
 
     host.judge_by(Gate::at(&ledger(&members[..1], &right)));
-    let begin = Instant::now();
     let mut newcomers = vec![newcomer, start(config()), start(config())];
     let mut ended = Vec::new();
     for newcomer in &mut newcomers {
         ended.extend(joins(newcomer, &mut host).await);
     }
-    assert!(begin.elapsed() < Duration::from_secs(5));
     while let Ok(Some(event)) = timeout(Duration::from_millis(300), next_event(&mut host)).await {
         if let LinkEvent::Down { peer, .. } = event {
             ended.push(peer);
@@ -179,30 +177,31 @@ async fn one_ticket_holds_a_quarter_of_the_links_while_others_ask() {
 #[tokio::test]
 async fn frames_of_a_guest_are_taken_no_faster_than_a_newcomer_needs() {
     let (mut host, right) = (start(config()), ticket().right());
-    let mut guest = start(config());
+    let [mut guest, mut member] = [start(config()), start(config())];
     joins(&mut guest, &mut host).await;
+    joins(&mut member, &mut host).await;
     host.judge_by(Gate::at(&ledger(&[&host], &right)));
     let all = 9000;
-    for _ in 0..all {
-        let frame = Bytes::from_static(b"a request");
-        guest.send(host.peer(), Lane::Control, frame.into()).unwrap();
+    for from in [&mut guest, &mut member] {
+        for _ in 0..all {
+            let frame = Bytes::from_static(b"a request");
+            from.send(host.peer(), Lane::Control, frame.into()).unwrap();
+        }
     }
-    let (begin, mut taken) = (Instant::now(), 0);
-    while let Ok(event) = timeout(
-        Duration::from_secs(2).saturating_sub(begin.elapsed()),
-        event(&mut host),
-    )
-    .await
-    {
-        taken += usize::from(matches!(event, LinkEvent::Frame { .. }));
+    // Both wait. Then one is a member, and is taken at its word at once.
+    host.judge_by(Gate::at(&ledger(&[&host, &member], &right)));
+    let (mut of_guest, mut of_member) = (0, 0);
+    while of_member < all {
+        if let LinkEvent::Frame { peer, .. } = event(&mut host).await {
+            *(if peer == member.peer() {
+                &mut of_member
+            } else {
+                &mut of_guest
+            }) += 1;
+        }
     }
-    assert!((1000..4500).contains(&taken), "{taken} frames in two seconds");
-    // The rest waits, and a member is taken at its word at once.
-    host.judge_by(Gate::at(&ledger(&[&host, &guest], &right)));
-    let begin = Instant::now();
-    while taken < all {
-        frame(&mut host).await;
-        taken += 1;
-    }
-    assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+    assert!(
+        of_guest < all / 2,
+        "{of_guest} of a guest's frames before a member's {all}"
+    );
 }

@@ -1,0 +1,303 @@
+//! The data of a run reaches peers that lack it: real processes, each as if on a machine of its own.
+
+use crate::common::*;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+/// Text that does not repeat itself, so that no byte can be missing or in a wrong place unnoticed.
+fn text(bytes: usize) -> String {
+    let mut text = String::with_capacity(bytes + 32);
+    let mut seed = 1u64;
+    while text.len() < bytes {
+        seed = seed
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        let word = (seed >> 33) as usize % 7;
+        text.push_str(["the ", "ring ", "turns ", "and ", "no ", "one ", "leads "][word]);
+    }
+    text.truncate(bytes);
+    text
+}
+
+/// A tiny model, whose rounds are quick.
+const GPT: [&str; 8] = [
+    "--task",
+    "gpt",
+    "layers=1",
+    "heads=1",
+    "width=16",
+    "context=16",
+    "batch=8",
+    "rounds=1000000",
+];
+
+/// A folder to start a peer in.
+fn home(folder: &Folder, name: &str) -> PathBuf {
+    let home = folder.0.join(format!("{name}-home"));
+    std::fs::create_dir_all(&home).expect("a folder");
+    home
+}
+
+/// Puts a text there and says where.
+fn book(home: &Path, text: &str) -> String {
+    let path = home.join("book.txt");
+    std::fs::write(&path, text).expect("writable");
+    path.display().to_string()
+}
+
+/// The founder of a run on this text.
+fn train(folder: &Folder, text: &str, args: &[&str]) -> Node {
+    let home = home(folder, "founder");
+    let data = book(&home, text);
+    let args = [&["train", "--device", "cpu", "--data", &data], &GPT[..], args].concat();
+    Node::start_in("founder", folder.join("founder"), &home, &args)
+}
+
+fn join(folder: &Folder, name: &'static str, ticket: &str, args: &[&str]) -> Node {
+    let args = [&["join", ticket, "--device", "cpu"], args].concat();
+    Node::start_in(name, folder.join(name), &home(folder, name), &args)
+}
+
+/// What a peer told of its fetching: bytes and total, in order.
+fn fetched(node: &Node) -> Vec<(u64, u64)> {
+    let number = |value: &Value| value.as_u64().expect("a number");
+    let log = node.log();
+    let told = log.iter().filter(|seen| seen.is("fetch"));
+    told.map(|seen| (number(&seen.event["bytes"]), number(&seen.event["total"])))
+        .collect()
+}
+
+/// Where a peer keeps what it has fetched.
+fn kept(node: &Node, kind: &str) -> Option<PathBuf> {
+    let entries = std::fs::read_dir(cache_of(&node.dir)).ok()?;
+    let mut paths = entries.map(|entry| entry.expect("an entry").path());
+    paths.find(|path| path.extension().is_some_and(|extension| extension == kind))
+}
+
+/// Waits for a peer's end and returns its error as one line.
+fn refusal(node: &mut Node) -> String {
+    assert!(!node.end().success(), "it succeeded");
+    // What reads its words may be a while behind its end.
+    until("word of --data", || node.errors().contains("--data"));
+    let errors = node.errors();
+    println!("{errors}");
+    errors.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn a_newcomer_fetches_a_text_and_keeps_it() {
+    let _turn = beside();
+    let folder = Folder::new("text");
+    let book = text(3_000_000);
+    let mut founder = train(&folder, &book, &[]);
+    let ticket = founder.ticket();
+    founder.rounds(3);
+
+    let mut second = join(&folder, "second", &ticket, &[]);
+    second.members(2);
+    second.rounds(10);
+    let told = fetched(&second);
+    assert_eq!(told.first(), Some(&(0, 3_000_000)));
+    assert_eq!(told.last(), Some(&(3_000_000, 3_000_000)));
+    assert!(told.len() > 10 && told.is_sorted(), "{told:?}");
+    assert_eq!(kept(&second, "partial"), None);
+    let cached = kept(&second, "file").expect("the data").join("book.txt");
+    assert_eq!(std::fs::read_to_string(&cached).expect("text"), book);
+    // A peer that has fetched the data hands it out too.
+    let other = second.ticket();
+    let mut third = join(&folder, "third", &other, &[]);
+    third.members(3);
+    assert_eq!(fetched(&third).last(), Some(&(3_000_000, 3_000_000)));
+    for node in [&mut third, &mut second] {
+        assert!(node.leave(), "{}", node.errors());
+    }
+    assert!(assert_equal(&[&founder, &second, &third]) >= 10);
+
+    // The next time it is there already; and what has been damaged meanwhile is fetched again.
+    for damaged in [false, true] {
+        if damaged {
+            std::fs::write(&cached, "something else ".repeat(100)).expect("writable");
+        }
+        std::fs::remove_dir_all(&second.dir).expect("removable");
+        second = join(&folder, "second", &ticket, &[]);
+        second.members(2);
+        assert_eq!(!fetched(&second).is_empty(), damaged);
+        assert!(second.leave(), "{}", second.errors());
+    }
+    assert_audited(&second);
+    // Other commands find it too.
+    let replay = run(&["replay", &second.dir]);
+    assert!(replay.status.success(), "{replay:?}");
+    assert!(founder.leave(), "{}", founder.errors());
+}
+
+#[test]
+fn a_newcomer_goes_on_from_another_when_the_first_dies() {
+    let _turn = beside();
+    let folder = Folder::new("death");
+    let book = text(40_000_000);
+    let mut founder = train(&folder, &book, &[]);
+    let ticket = founder.ticket();
+    // The second has the data from the beginning.
+    let home = home(&folder, "second");
+    let data = self::book(&home, &book);
+    let mut second = join(&folder, "second", &ticket, &["--data", &data]);
+    second.members(2);
+    assert_eq!(fetched(&second), []);
+    let mut third = join(&folder, "third", &ticket, &[]);
+    let seen = third.wait("a tenth of the data", |seen| {
+        seen.is("fetch") && seen.event["bytes"].as_u64() > Some(4_000_000)
+    });
+    founder.kill();
+    let from = fetched(&third).last().expect("some").0;
+    println!("killed after {} of {from} bytes", seen.event["bytes"]);
+    assert!(from < 40_000_000, "all was there before the founder died");
+    third.members(2);
+    let told = fetched(&third);
+    assert!(told.is_sorted(), "it began again: {told:?}");
+    assert_eq!(told.last(), Some(&(40_000_000, 40_000_000)));
+    third.rounds(10);
+    for node in [&mut third, &mut second] {
+        assert!(node.leave(), "{}", node.errors());
+    }
+    assert!(assert_equal(&[&second, &third]) >= 10);
+    // What a peer commits as it dies, the others may never hear of.
+    let (mut died, others) = (digests(&founder), digests(&second));
+    died.pop_last();
+    let both: Vec<_> = died
+        .iter()
+        .filter(|(round, _)| others.contains_key(round))
+        .collect();
+    assert!(!both.is_empty() && both.iter().all(|(round, digest)| others[round] == **digest));
+}
+
+#[test]
+fn an_interrupted_newcomer_goes_on_the_next_time() {
+    let _turn = beside();
+    let folder = Folder::new("again");
+    let mut founder = train(&folder, &text(40_000_000), &[]);
+    let ticket = founder.ticket();
+    let mut second = join(&folder, "second", &ticket, &[]);
+    second.wait("a tenth of the data", |seen| {
+        seen.is("fetch") && seen.event["bytes"].as_u64() > Some(4_000_000)
+    });
+    second.kill();
+    assert!(kept(&second, "partial").is_some() && kept(&second, "file").is_none());
+    second = join(&folder, "second", &ticket, &[]);
+    second.members(2);
+    second.rounds(5);
+    let told = fetched(&second);
+    println!("went on at {:?}", told.first());
+    assert!(told[0].0 > 4_000_000 && told[0].0 < 40_000_000, "{:?}", told[0]);
+    for node in [&mut second, &mut founder] {
+        assert!(node.leave(), "{}", node.errors());
+    }
+    assert!(assert_equal(&[&founder, &second]) >= 1);
+}
+
+#[test]
+fn data_that_is_kept_reaches_nobody() {
+    let _turn = beside();
+    let folder = Folder::new("kept");
+    let book = text(100_000);
+    let mut founder = train(&folder, &book, &["--keep-data"]);
+    let ticket = founder.ticket();
+    let mut second = join(&folder, "second", &ticket, &[]);
+    let told = refusal(&mut second);
+    for words in ["keep its data to themselves", "--data"] {
+        assert!(told.contains(words), "{words:?} is not in: {told}");
+    }
+    assert_eq!(kept(&second, "file"), None);
+    // With data of its own it is welcome, but not with other data.
+    let file = home(&folder, "second").join("mine.txt");
+    let data = file.display().to_string();
+    std::fs::write(&file, text(100_001)).expect("writable");
+    let mut second = join(&folder, "second", &ticket, &["--data", &data]);
+    assert!(refusal(&mut second).contains("other data than this machine has"));
+    std::fs::write(&file, &book).expect("writable");
+    let mut second = join(&folder, "second", &ticket, &["--data", &data]);
+    second.members(2);
+    // And it hands it out, if asked, also to one who asks the founder first.
+    let mut third = join(&folder, "third", &ticket, &[]);
+    third.members(3);
+    assert_eq!(fetched(&third).last(), Some(&(100_000, 100_000)));
+    for node in [&mut third, &mut second, &mut founder] {
+        assert!(node.leave(), "{}", node.errors());
+    }
+    assert!(assert_equal(&[&founder, &second, &third]) >= 1);
+    // It goes on keeping it, without being told again.
+    let dir = founder.dir.clone();
+    let mut founder = Node::start_as("founder", dir.clone(), Path::new("."), &["resume", &dir]);
+    let ticket = founder.ticket();
+    let told = refusal(&mut join(&folder, "fourth", &ticket, &[]));
+    assert!(told.contains("keep its data to themselves"), "{told}");
+    assert!(founder.errors().contains("--keep-data"), "{}", founder.errors());
+    assert!(founder.leave(), "{}", founder.errors());
+}
+
+#[test]
+fn a_data_set_of_several_files() {
+    let _turn = beside();
+    let folder = Folder::new("several");
+    let home = home(&folder, "founder");
+    let data = home.join("set");
+    std::fs::create_dir_all(&data).expect("a folder");
+    let images = 200u32;
+    let be = |numbers: &[u32]| numbers.iter().flat_map(|n| n.to_be_bytes()).collect::<Vec<u8>>();
+    let pixels = (0..images * 784).map(|i| (i.wrapping_mul(i) >> 7) as u8);
+    let file = [be(&[0x0803, images, 28, 28]), pixels.collect()].concat();
+    std::fs::write(data.join("images-idx3-ubyte"), file).expect("writable");
+    let labels = (0..images).map(|i| (i % 10) as u8);
+    let file = [be(&[0x0801, images]), labels.collect()].concat();
+    std::fs::write(data.join("labels-idx1-ubyte"), file).expect("writable");
+    // Files that the task does not read are not handed out.
+    std::fs::write(data.join("private.txt"), "secret").expect("writable");
+    let path = data.display().to_string();
+    let args = [
+        "train",
+        "--device",
+        "cpu",
+        "--data",
+        &path,
+        "rounds=1000000",
+        "hidden=8",
+    ];
+    let mut founder = Node::start_in("founder", folder.join("founder"), &home, &args);
+    let ticket = founder.ticket();
+    let mut second = join(&folder, "second", &ticket, &[]);
+    second.members(2);
+    // More than are compared: its first ones are the founder's news of it.
+    second.rounds(30);
+    let cached = kept(&second, "folder").expect("the data");
+    let names = std::fs::read_dir(cached).expect("a folder");
+    let mut names: Vec<_> = names.map(|entry| entry.expect("an entry").file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["images-idx3-ubyte", "labels-idx1-ubyte"]);
+    for node in [&mut second, &mut founder] {
+        assert!(node.leave(), "{}", node.errors());
+    }
+    assert!(assert_equal(&[&founder, &second]) >= 10);
+}
+
+#[test]
+fn serving_does_not_stall_the_ring() {
+    let _turn = beside();
+    let folder = Folder::new("stall");
+    let book = text(60_000_000);
+    let mut founder = train(&folder, &book, &["width=64"]);
+    let ticket = founder.ticket();
+    let data = self::book(&home(&folder, "second"), &book);
+    let mut second = join(&folder, "second", &ticket, &["--data", &data]);
+    second.members(2);
+    let mut third = join(&folder, "third", &ticket, &[]);
+    let first = third.wait("the first of the data", |seen| seen.is("fetch"));
+    let last = third.wait("all of the data", |seen| {
+        seen.is("fetch") && seen.event["bytes"] == seen.event["total"]
+    });
+    let log = founder.log();
+    let meanwhile = log.iter().filter(|seen| first.at < seen.at && seen.at < last.at);
+    let rounds = meanwhile.filter(|seen| seen.is("round")).count();
+    let speed = 60.0 / (last.at - first.at).as_secs_f64();
+    println!("{rounds} rounds while 60 MB travelled, at {speed:.1} MB/s");
+    assert!(rounds > 20, "only {rounds} rounds while the data travelled");
+}
