@@ -39,6 +39,11 @@ usage: cargo xtask COMMAND
   netlab [WORD [N]]   peers behind routers of all sorts, in network namespaces: which way do they find? (root); those cases
                       alone whose names hold a word, N times each
   mutate [KERNELS]    changes kernels by one token at a time: do their tests notice?
+  mutate --drawn N [--seed S] [--tree PATH] [AREA...]
+                      N changes of each area, drawn at random: `protocol`, `node`, `kernels`; with --tree, tried in
+                      another checkout. It prints where the list of results is, and continues an interrupted list
+  mutate --compare OLD NEW
+                      two such lists: which changes did only the old tests notice?
   tidy                only what the project believes of its own files
   help                this text
 ";
@@ -68,7 +73,7 @@ fn main() -> ExitCode {
             fuzz::run(&root(), seconds.parse().unwrap_or(60))
         }
         ["package"] => package::run(&root()),
-        ["mutate", kernels @ ..] => mutate::mutate(&root(), kernels),
+        ["mutate", options @ ..] => mutate::run(&root(), options),
         ["tidy"] => Ok(steps::tidy(&root())),
         [] | ["help" | "--help" | "-h"] => {
             print!("{HELP}");
