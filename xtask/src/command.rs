@@ -1,8 +1,11 @@
 //! Running other programs, cargo above all.
 
+use crate::tally::Times;
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 /// Cargo, as if it were called by hand.
 pub fn cargo(root: &Path) -> Command {
@@ -36,7 +39,27 @@ pub fn succeeds(mut command: Command) -> bool {
     }
 }
 
+/// The steps so far, and when each began.
+static STEPS: Mutex<Vec<(Instant, String)>> = Mutex::new(Vec::new());
+
 /// Announces a step.
 pub fn title(text: &str) {
     println!("\n== {text}");
+    let mut steps = STEPS.lock().unwrap_or_else(PoisonError::into_inner);
+    steps.push((Instant::now(), text.to_owned()));
+}
+
+/// Ends the last step: how many seconds each took, in their order, and all together.
+pub fn steps() -> Times {
+    let mut steps = STEPS.lock().unwrap_or_else(PoisonError::into_inner);
+    steps.push((Instant::now(), "all".to_owned()));
+    let seconds = |from: Instant, to: Instant| (to - from).as_secs_f64();
+    let each = steps
+        .windows(2)
+        .map(|pair| (seconds(pair[0].0, pair[1].0), pair[0].1.clone()));
+    let mut all: Vec<_> = each.collect();
+    if let [(first, _), .., (last, name)] = &steps[..] {
+        all.push((seconds(*first, *last), name.clone()));
+    }
+    all
 }

@@ -56,10 +56,6 @@ impl Files {
     fn stage(root: &Path, target: &Path, to: &Path) -> Result<Self, String> {
         let program = to.join("bin/annulus");
         copy(&target.join("release/annulus"), &program)?;
-        // Half of it is names that only a debugger reads.
-        if !succeeds(command("strip", &[&program])) {
-            println!("strip is not there: the program keeps the names of its functions");
-        }
         let doc = to.join("share/doc/annulus");
         for name in ["README.md", "LICENSE-MIT", "LICENSE-APACHE"] {
             copy(&root.join(name), &doc.join(name))?;

@@ -4,9 +4,11 @@
 
 use crate::browser::target_dir;
 use crate::command::title;
-use crate::tally::Tally;
+use crate::tally::{Tally, Times};
+use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::Instant;
 
 /// Runs them and counts them.
 pub fn test(root: &Path) -> Tally {
@@ -22,7 +24,7 @@ pub fn test(root: &Path) -> Tally {
     if let Some(program) = program.ok().filter(|program| program.is_file()) {
         command.env("ANNULUS_PROGRAM", program);
     }
-    let Ok(done) = command.output() else {
+    let Some((success, report, times)) = watch(command) else {
         println!(
             "skipped: the tests of the Python package: {} is not here",
             interpreter.display()
@@ -32,15 +34,34 @@ pub fn test(root: &Path) -> Tally {
             ..Tally::default()
         };
     };
-    let report = String::from_utf8_lossy(&done.stderr);
-    let (tally, shown) = read(&report);
+    let (mut tally, shown) = read(&report);
+    tally.times = times;
     shown.iter().for_each(|line| println!("{line}"));
-    if !done.status.success() && tally.failed == 0 {
+    if !success && tally.failed == 0 {
         // It ended before it could count.
         println!("{report}");
         return Tally { failed: 1, ..tally };
     }
     tally
+}
+
+/// Runs the tests: whether they succeed, their report, and how long each took. They run one after the other.
+fn watch(mut command: Command) -> Option<(bool, String, Times)> {
+    let mut child = command
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .ok()?;
+    let (mut report, mut times, mut before) = (String::new(), Vec::new(), Instant::now());
+    for line in BufReader::new(child.stderr.take()?).lines().map_while(Result::ok) {
+        if let Some((test, _)) = line.split_once(" ... ") {
+            let name = test.split(' ').next().unwrap_or(test);
+            times.push((before.elapsed().as_secs_f64(), format!("python {name}")));
+            before = Instant::now();
+        }
+        report += &(line + "\n");
+    }
+    Some((child.wait().ok()?.success(), report, times))
 }
 
 /// What `python -m unittest --verbose` reports: the counts, and the lines to show.
@@ -99,14 +120,7 @@ Ran 4 tests in 0.010s
 FAILED (failures=1, skipped=2)
 ";
         let (tally, shown) = read(report);
-        assert_eq!(
-            tally,
-            Tally {
-                passed: 1,
-                failed: 1,
-                skipped: 2
-            }
-        );
+        assert_eq!(tally.to_string(), "1 passed, 1 failed, 2 skipped");
         assert_eq!(
             shown[..2],
             [
@@ -116,14 +130,7 @@ FAILED (failures=1, skipped=2)
         );
         assert!(shown.iter().any(|line| line == "AssertionError: 1 != 2"));
         let (tally, shown) = read("test_a (x) ... ok\n\nRan 1 test in 0.0s\n\nOK\n");
-        assert_eq!(
-            tally,
-            Tally {
-                passed: 1,
-                failed: 0,
-                skipped: 0
-            }
-        );
+        assert_eq!(tally.to_string(), "1 passed, 0 failed, 0 skipped");
         assert!(shown.is_empty());
     }
 }

@@ -1,7 +1,7 @@
 //! The steps of `cargo xtask test`, each a program to run or a check of files, and their sum.
 
 use crate::browser;
-use crate::command::{cargo, succeeds, title};
+use crate::command::{self, cargo, succeeds, title};
 use crate::packages;
 use crate::python;
 use crate::tally::{Reader, Show, Tally};
@@ -10,11 +10,12 @@ use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::thread::{self, JoinHandle};
-use std::time::Instant;
+
+/// How many of the slowest tests a run names.
+const SLOWEST: usize = 20;
 
 /// Everything. Ends with one line that sums it all up.
 pub fn test(root: &Path, seeds: &str) -> bool {
-    let began = Instant::now();
     packages::install();
     let page = Page::start(root);
     let mut tally = Tally::default();
@@ -31,19 +32,34 @@ pub fn test(root: &Path, seeds: &str) -> bool {
         "warnings",
     ];
     tally.add(tool(root, "clippy", "lints", &lints));
-    title("tests");
+    title("building the tests");
     // The run of the tests below counts those that do not compile.
     succeeds(compile_tests(root));
     tally.add(page.finish());
-    tally.add(cargo_test(root, &[], &[]));
+    title("tests");
+    tally.add(cargo_test(root, &["--lib", "--bins", "--tests"], &[]));
+    title("examples in the documentation");
+    tally.add(documentation_tests(root));
     title("tables in Parquet");
-    let with_parquet = ["--package", "annulus-table", "--features", "parquet"];
+    let with_parquet = ["--package", "annulus-table", "--features", "parquet", "--lib"];
     tally.add(cargo_test(root, &with_parquet, &["parquet"]));
     tally.add(python::test(root));
     title("simulation");
     tally.count(sim(root, &["--seeds", seeds]));
-    println!("\ntook {:.0} s", began.elapsed().as_secs_f64());
-    println!("{tally}");
+    end(&tally)
+}
+
+/// Prints what took how long, and last the sum of all checks. Whether they all hold.
+fn end(tally: &Tally) -> bool {
+    println!("\nthe slowest of all tests:");
+    for (seconds, name) in tally.slowest(SLOWEST) {
+        println!("{seconds:>6.1} s  {name}");
+    }
+    println!("\nthe steps:");
+    for (seconds, name) in command::steps() {
+        println!("{seconds:>6.1} s  {name}");
+    }
+    println!("\n{tally}");
     tally.failed == 0
 }
 
@@ -52,43 +68,24 @@ pub fn browser_test(root: &Path) -> bool {
     packages::install();
     let mut tally = Page::start(root).finish();
     title("tests in a browser");
-    let tests = [
-        "tabs",
-        "tabs_asleep",
-        "data_in_tabs",
-        "table_in_tabs",
-        "split_in_tabs",
-        "graph_in_tabs",
-        "kernels_in_browser",
-        "pytorch",
-    ]
-    .map(|name| ["--test", name]);
-    tally.add(cargo_test(root, &tests.concat(), &[]));
-    println!("{tally}");
-    tally.failed == 0
+    let in_a_browser = ["tabs::", "tabs_asleep::", "kernels_in_browser::", "pytorch::"];
+    tally.add(cargo_test(root, &PEERS, &in_a_browser));
+    end(&tally)
 }
+
+/// The tests of real peers.
+const PEERS: [&str; 2] = ["--test", "peers"];
 
 /// The tests that are left out elsewhere since they do the same again and again, for long, and the planted bugs.
 pub fn prove(root: &Path) -> bool {
-    let began = Instant::now();
     title("long tests");
-    let tests = [
-        "elsewhere",
-        "meeting",
-        "comfort",
-        "split",
-        "models",
-        "rehearsal",
-        "tabs",
-    ]
-    .map(|name| ["--test", name]);
-    let mut tally = cargo_test(root, &tests.concat(), &["--ignored"]);
+    let tests = [&PEERS[..], &["--test", "models"]].concat();
+    // A link to a tab has a measurement of its own.
+    let mut tally = cargo_test(root, &tests, &["--ignored", "--skip", "tab_link::"]);
     title("planted bugs");
     tally.count(sim(root, &["--bug", "all", "--seeds", "1000"]));
     tally.add(offline_tests(root));
-    println!("\ntook {:.0} s", began.elapsed().as_secs_f64());
-    println!("{tally}");
-    tally.failed == 0
+    end(&tally)
 }
 
 /// What compilers for hardware make of the kernels.
@@ -192,49 +189,36 @@ fn tool(root: &Path, name: &str, what: &str, args: &[&str]) -> Tally {
     tally
 }
 
-/// At most this many failed tests get a second try; more failures are no accident.
-const SECOND_TRIES: usize = 4;
-
-/// The tests, and once more, alone, those that failed: real processes on a machine that others use too miss a
-/// deadline now and then, and what is broken fails again. Which ones needed it is said.
-fn cargo_test(root: &Path, which: &[&str], how: &[&str]) -> Tally {
-    let (mut tally, failures) = run_tests(root, which, how);
-    if failures.is_empty() || failures.len() > SECOND_TRIES || tally.failed != failures.len() as u64 {
-        return tally;
-    }
-    title("a second try of what failed");
-    let names: Vec<&str> = failures.iter().map(String::as_str).collect();
-    let (again, _) = run_tests(
-        root,
-        which,
-        &[how, &["--exact", "--test-threads", "1"], &names].concat(),
-    );
-    if again.failed == 0 && again.passed >= tally.failed {
-        println!("\nat the second try alone: {}", failures.join(", "));
-        tally.passed += std::mem::take(&mut tally.failed);
-    }
-    tally
-}
-
 fn compile_tests(root: &Path) -> Command {
     let mut command = cargo(root);
-    command.args(["test", "--release", "--workspace", "--no-run"]);
+    command.args(["test", "--release", "--no-run"]);
     command
 }
 
-/// Runs tests of all packages, unless `which` names one, and names those that failed.
-fn run_tests(root: &Path, which: &[&str], how: &[&str]) -> (Tally, Vec<String>) {
-    let packages: &[&str] = match which.contains(&"--package") {
-        true => &[],
-        false => &["--workspace"],
-    };
+/// The examples of the crates' documentation, which the compiler of documents runs.
+fn documentation_tests(root: &Path) -> Tally {
     let mut command = cargo(root);
-    command
-        .args(["test", "--release", "--no-fail-fast"])
-        .args(packages)
-        .args(which)
-        .args(["--", "--show-output"])
-        .args(how);
+    command.args(["test", "--release", "--doc", "--no-fail-fast"]);
+    count(command)
+}
+
+/// Runs test programs, each test of which tells how long it took.
+fn cargo_test(root: &Path, which: &[&str], how: &[&str]) -> Tally {
+    let mut command = cargo(root);
+    command.args(["test", "--release", "--no-fail-fast"]).args(which);
+    let mut timed: &[&str] = &[];
+    if cfg!(unix) {
+        // Rust's test programs tell times only when they are asked so; nothing is compiled otherwise.
+        let runner = "target.'cfg(unix)'.runner = ['env', 'RUSTC_BOOTSTRAP=1']";
+        command.args(["--config", runner]);
+        timed = &["-Z", "unstable-options", "--report-time"];
+    }
+    command.args(["--", "--show-output"]).args(timed).args(how);
+    count(command)
+}
+
+/// Runs tests, prints what fails or is skipped, and counts.
+fn count(mut command: Command) -> Tally {
     command.stdout(Stdio::piped());
     let mut reader = Reader::default();
     let whole = command.spawn().and_then(|mut child| {
@@ -251,5 +235,5 @@ fn run_tests(root: &Path, which: &[&str], how: &[&str]) -> (Tally, Vec<String>) 
     // It may have failed before any test could: while compiling, or by a crash.
     let unexplained = !whole.is_ok_and(|status| status.success()) && tally.failed == 0;
     tally.failed += u64::from(unexplained);
-    (tally, reader.failures)
+    tally
 }

@@ -2,8 +2,11 @@
 
 use std::fmt;
 
+/// Seconds, and what took them.
+pub type Times = Vec<(f64, String)>;
+
 /// Checks that passed, failed and were skipped.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Tally {
     /// Checks that hold.
     pub passed: u64,
@@ -11,6 +14,8 @@ pub struct Tally {
     pub failed: u64,
     /// Checks that could not be made here; each has printed why.
     pub skipped: u64,
+    /// Tests that told it: for how many seconds they ran.
+    pub times: Times,
 }
 
 /// What to do with a line of a test program's output.
@@ -61,11 +66,16 @@ impl Reader {
             }
             return Show::Yes;
         }
-        let test = line.strip_prefix("test ");
-        if let Some(name) = test.and_then(|test| test.strip_suffix(" ... FAILED")) {
+        let test = line
+            .strip_prefix("test ")
+            .and_then(|test| test.split_once(" ... "));
+        if let Some((name, seconds)) = test.and_then(|(name, end)| Some((name, seconds(end)?))) {
+            self.tally.times.push((seconds, name.to_owned()));
+        }
+        if let Some((name, _)) = test.filter(|(_, end)| end.starts_with("FAILED")) {
             self.failures.push(name.to_owned());
         }
-        let passed = test.is_some_and(|test| test.ends_with(" ... ok"));
+        let passed = test.is_some_and(|(_, end)| end.starts_with("ok"));
         if self.in_successes || passed || line.is_empty() {
             Show::No
         } else {
@@ -73,7 +83,7 @@ impl Reader {
         }
     }
 
-    /// `ok. 3 passed; 0 failed; 1 ignored; ...`
+    /// Of a program: `ok. 3 passed; 0 failed; 1 ignored; ...`
     fn result(&mut self, text: &str) {
         let counts = text.split_once(". ").map_or("", |(_, counts)| counts);
         for part in counts.split("; ") {
@@ -95,6 +105,11 @@ impl Reader {
     }
 }
 
+/// The time in `ok <0.123s>`.
+fn seconds(end: &str) -> Option<f64> {
+    end.split_once('<')?.1.strip_suffix("s>")?.parse().ok()
+}
+
 impl Tally {
     /// Counts one check.
     pub fn count(&mut self, holds: bool) {
@@ -110,6 +125,15 @@ impl Tally {
         self.passed += other.passed;
         self.failed += other.failed;
         self.skipped += other.skipped;
+        self.times.extend(other.times);
+    }
+
+    /// The slowest tests, so many at most, the slowest first.
+    pub fn slowest(&self, at_most: usize) -> Times {
+        let mut times = self.times.clone();
+        times.sort_by(|a, b| f64::total_cmp(&b.0, &a.0));
+        times.truncate(at_most);
+        times
     }
 }
 
@@ -131,9 +155,9 @@ mod tests {
     fn results_of_all_programs_are_summed_and_skips_are_told_apart() {
         let output = "\
 running 4 tests
-test a ... ok
+test a ... ok <0.012s>
 test b ... ok
-test c ... FAILED
+test c ... FAILED <61.500s>
 test d ... ignored
 
 successes:
@@ -173,25 +197,22 @@ test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
             .lines()
             .filter(|line| reader.line(line) == Show::Yes)
             .collect();
-        assert_eq!(
-            reader.tally,
-            Tally {
-                passed: 2,
-                failed: 1,
-                skipped: 2
-            }
-        );
         assert_eq!(reader.tally.to_string(), "2 passed, 1 failed, 2 skipped");
+        assert_eq!(
+            reader.tally.slowest(5),
+            [(61.5, "c".to_owned()), (0.012, "a".to_owned())]
+        );
+        assert_eq!(reader.tally.slowest(1).len(), 1);
         assert_eq!(reader.failures, ["c"]);
         for line in [
-            "test c ... FAILED",
+            "test c ... FAILED <61.500s>",
             "test d ... ignored",
             "skipped: no such device",
             "assertion failed",
         ] {
             assert!(shown.contains(&line), "{line}");
         }
-        for line in ["test a ... ok", "some chatter", "    b"] {
+        for line in ["test a ... ok <0.012s>", "test b ... ok", "some chatter", "    b"] {
             assert!(!shown.contains(&line), "{line}");
         }
     }

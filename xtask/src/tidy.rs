@@ -1,12 +1,13 @@
 //! What the project believes of its own files, as checks: text only, no compiler.
 
 mod circles;
+mod clocks;
 mod exceptions;
 mod functions;
-mod modules;
+pub mod modules;
 mod prose;
 mod rooms;
-mod tokens;
+pub mod tokens;
 
 use exceptions::Exceptions;
 use modules::Crate;
@@ -78,6 +79,9 @@ const IGNORANT: [(&str, &[&str]); 4] = [
     ("shaders", &SHADERS_IGNORE),
     ("node/net", &NET_IGNORES),
 ];
+
+/// What measures time or keeps its own.
+const MEASURES: [&str; 3] = ["node/src/bench", "node/src/cli/bench", "core/"];
 
 /// How a doc comment begins that says nothing without the one above it.
 const LEANING: [&str; 13] = [
@@ -231,6 +235,10 @@ fn check_text(name: &str, text: &str) -> Vec<String> {
         problems.push(":1: does not open with //! and what the module is for".to_string());
     }
     problems.extend(hard_to_read(name, text));
+    if !MEASURES.iter().any(|folder| name.starts_with(folder)) {
+        let timed = clocks::timed_asserts(text).into_iter();
+        problems.extend(timed.map(|line| format!(":{line}: asserts elapsed time")));
+    }
     let ignored = ignored_by(name);
     let mut above = "";
     for (number, line) in text.lines().enumerate().map(|(i, line)| (i + 1, line)) {

@@ -32,18 +32,28 @@ pub struct Import {
     pub is_public: bool,
 }
 
+/// Chooses the tokens that count of a file's text.
+pub type Choose = fn(&str) -> Vec<Token<'_>>;
+
 /// All modules from a root file (`lib.rs`, `main.rs`) on, without those that only tests have.
 pub struct Crate {
     pub files: Vec<PathBuf>,
     /// The first is the root.
     pub modules: Vec<Module>,
+    choose: Choose,
 }
 
 impl Crate {
     pub fn read(root: &Path) -> Self {
+        Self::read_only(root, tokens::product_tokens)
+    }
+
+    /// Only the modules that are declared in the tokens chosen.
+    pub fn read_only(root: &Path, choose: Choose) -> Self {
         let mut all = Self {
             files: Vec::new(),
             modules: Vec::new(),
+            choose,
         };
         let folder = root.parent().unwrap_or(Path::new("")).to_path_buf();
         all.read_file(root.to_path_buf(), 0, &folder);
@@ -55,7 +65,8 @@ impl Crate {
         let text = fs::read_to_string(&path).unwrap_or_default();
         self.files.push(path);
         let file = self.files.len() - 1;
-        self.read_module(file, parent, &tokens::product_tokens(&text), folder)
+        let tokens = (self.choose)(&text);
+        self.read_module(file, parent, &tokens, folder)
     }
 
     fn read_module(&mut self, file: usize, parent: usize, tokens: &[Token], folder: &Path) -> usize {

@@ -5,6 +5,8 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Token<'a> {
     pub text: &'a str,
+    /// The byte that it begins with, in the whole text.
+    pub at: usize,
     /// Counted from 1.
     pub line: usize,
 }
@@ -17,13 +19,24 @@ impl Token<'_> {
 
 /// All tokens of `text` that are not compiled for tests alone.
 pub fn product_tokens(text: &str) -> Vec<Token<'_>> {
-    without_tests(tokens(text))
+    without(tokens(text), is_for_tests)
+}
+
+/// All tokens of `text` that are compiled always, or under one of these conditions, such as `unix`.
+pub fn tokens_under<'a>(text: &'a str, conditions: &[&str]) -> Vec<Token<'a>> {
+    without(tokens(text), |attribute| {
+        let [_, _, kind, open, .., close, _] = attribute else {
+            return is_for_tests(attribute);
+        };
+        let is_condition = kind.text == "cfg" && open.text == "(";
+        is_condition && !conditions.contains(&&text[open.at + 1..close.at])
+    })
 }
 
 /// How many lines of `text` are not compiled for tests alone.
 pub fn product_lines(text: &str) -> usize {
     let all = tokens(text);
-    let tests: usize = test_items(&all)
+    let tests: usize = items(&all, is_for_tests)
         .iter()
         .map(|&(from, to)| all[to - 1].line - all[from].line + 1)
         .sum();
@@ -46,14 +59,15 @@ pub fn after_closing(tokens: &[Token], open: usize) -> usize {
     tokens.len()
 }
 
-fn tokens(text: &str) -> Vec<Token<'_>> {
+/// All tokens of `text`.
+pub fn tokens(text: &str) -> Vec<Token<'_>> {
     let mut tokens = Vec::new();
     let (mut at, mut line) = (0, 1);
     while let Some(first) = text[at..].chars().next() {
         let rest = &text[at..];
         let (length, kept) = scan(rest, first);
         if let Some(kept) = kept {
-            tokens.push(Token { text: kept, line });
+            tokens.push(Token { text: kept, at, line });
         }
         line += rest[..length].matches('\n').count();
         at += length;
@@ -148,18 +162,23 @@ fn unescaped(text: &str, quote: char) -> usize {
     text.len()
 }
 
-fn without_tests(tokens: Vec<Token>) -> Vec<Token> {
-    let tests = test_items(&tokens);
-    let is_kept = |at: &usize| !tests.iter().any(|(from, to)| (*from..*to).contains(at));
-    (0..tokens.len()).filter(is_kept).map(|at| tokens[at]).collect()
+/// What is left without the items that have such an attribute.
+fn without<'a>(tokens: Vec<Token<'a>>, is_meant: impl Fn(&[Token]) -> bool) -> Vec<Token<'a>> {
+    let (mut kept, mut at) = (Vec::new(), 0);
+    for (from, to) in items(&tokens, is_meant) {
+        kept.extend_from_slice(&tokens[at..from]);
+        at = to;
+    }
+    kept.extend_from_slice(&tokens[at..]);
+    kept
 }
 
-/// Where items begin and end that `#[test]` or `#[cfg(test)]` stands before.
-fn test_items(tokens: &[Token]) -> Vec<(usize, usize)> {
+/// Where items begin and end that have such an attribute.
+fn items(tokens: &[Token], is_meant: impl Fn(&[Token]) -> bool) -> Vec<(usize, usize)> {
     let mut items: Vec<(usize, usize)> = Vec::new();
     let mut at = 0;
     while at < tokens.len() {
-        if is_attribute(tokens, at) && is_for_tests(&tokens[at..after_closing(tokens, at + 1)]) {
+        if is_attribute(tokens, at) && is_meant(&tokens[at..after_closing(tokens, at + 1)]) {
             let end = after_item(tokens, at);
             items.push((at, end));
             at = end;
@@ -174,6 +193,7 @@ fn is_attribute(tokens: &[Token], at: usize) -> bool {
     tokens[at].text == "#" && tokens.get(at + 1).is_some_and(|next| next.text == "[")
 }
 
+/// Whether it is `#[test]` or `#[cfg(test)]`.
 fn is_for_tests(attribute: &[Token]) -> bool {
     let has = |word| attribute.iter().any(|token| token.text == word);
     match attribute[2].text {
@@ -252,6 +272,18 @@ mod tests {
         });
         assert!(words("#[cfg(not(test))] fn f() {}").contains("fn f"));
         assert!(words("#[cfg(feature = \"test\")] fn f() {}").contains("fn f"));
+        let under = |conditions: &[&str]| {
+            let text =
+                "#[cfg(unix)] a; #[cfg(all(x = \"b\"))] fn f() {} #[cfg_attr(c, d)] e; #[test] fn g() {}";
+            let tokens = tokens_under(text, conditions);
+            tokens
+                .iter()
+                .filter(|token| "aef".contains(token.text))
+                .map(|token| text[token.at..].chars().next().unwrap())
+                .collect::<String>()
+        };
+        assert_eq!(under(&[]), "e");
+        assert_eq!(under(&["unix", "all(x = \"b\")"]), "afe");
         assert_eq!(product_lines("a\n\n#[cfg(test)]\nmod tests {\n  b\n}\nc\n"), 3);
     }
 }
