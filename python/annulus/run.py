@@ -102,9 +102,12 @@ class Run:
         return self._latest.get(event)
 
     def events(self) -> Iterator[Event]:
-        """All events from now on, until the peer ends. A slow reader misses some."""
+        """All events after this call, until the peer ends. A slow reader misses some."""
         with self._changed:
             seen = self._events[-1][0] if self._events else 0
+        return self._events_after(seen)
+
+    def _events_after(self, seen: int) -> Iterator[Event]:
         while True:
             with self._changed:
                 fresh = [entry for entry in self._events if entry[0] > seen]
