@@ -1,7 +1,6 @@
-"""Takes part in a run with a Lightning `Trainer`: `by_lightning.py FOLDER [TICKET]`.
+"""Founds a run of two members with a Lightning `Trainer`: `by_lightning.py FOLDER`.
 
-It prints the ticket, and at the end the digest, the trainer's step, the accuracy on its validation set, the sum of the
-absolute parameters, and the rounds that it contributed to.
+It prints the ticket, and at the end what `fit_to_the_end` returns.
 """
 
 from __future__ import annotations
@@ -12,7 +11,8 @@ from typing import Any
 
 import lightning as L
 import torch
-from taking_part import LOCAL, classifier, data
+from running import LOCAL
+from taking_part import classifier, data
 from torch.utils.data import DataLoader, TensorDataset
 
 from annulus.lightning import AnnulusStrategy
@@ -70,9 +70,8 @@ def loaders(size: int = BATCH, **options: Any) -> dict[str, Any]:
 
 
 def trainer(folder: Path, annulus: dict[str, Any], **options: Any) -> L.Trainer:
-    """A script's trainer. Each process begins with weights of its own: only the founder's count."""
+    """A script's trainer."""
     torch.set_num_threads(1)
-    torch.seed()
     strategy = AnnulusStrategy(**{"to": folder / "model", "out": folder / "run", **LOCAL, **annulus})
     quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
     return L.Trainer(
@@ -87,18 +86,23 @@ class Tell(L.Callback):
         print("ticket", trainer.strategy.run.ticket, flush=True)
 
 
-def main(folder: Path, ticket: str | None) -> None:
-    # Four times as many samples as this one computes at once.
-    annulus = {"ticket": ticket} if ticket else {"min_peers": 2, "batch": BATCH}
-    own = trainer(folder, annulus, max_steps=ROUNDS, callbacks=[Tell()])
-    module = Classifier()
+def fit_to_the_end(folder: Path, ticket: str | None = None) -> list[str]:
+    """Takes part in a run of two members. Each begins with weights of its own: only the founder's count.
+
+    Returns the digest, the trainer's step, the accuracy on its validation set, the sum of the absolute parameters, and the
+    number of contributions.
+    """
+    torch.manual_seed(1 if ticket is None else 2)
+    # The run has four times as many samples in a round as this one computes at once.
+    annulus = {"min_peers": 2, "batch": BATCH} if ticket is None else {"ticket": ticket}
+    own, module = trainer(folder, annulus, max_steps=ROUNDS, callbacks=[Tell()] if ticket is None else []), Classifier()
     own.fit(module, **loaders(BATCH // 4))
     run = own.strategy.run
     done = run.latest("done") or {}
     total = sum(float(parameter.detach().double().abs().sum()) for parameter in module.parameters())
-    score = float(own.callback_metrics["accuracy"])
-    print("end", done["digest"], own.global_step, score, repr(total), run.contributions, flush=True)
+    score = own.callback_metrics["accuracy"].item()
+    return [str(each) for each in (done["digest"], own.global_step, score, total, run.contributions)]
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else None)
+    print("end", *fit_to_the_end(Path(sys.argv[1])), flush=True)

@@ -1,7 +1,6 @@
-"""Takes part in a run with a Hugging Face `Trainer`: `by_trainer.py FOLDER [TICKET]`.
+"""Founds a run of two members with a Hugging Face `Trainer`: `by_trainer.py FOLDER`.
 
-It prints the ticket, and at the end the digest, the trainer's step, the accuracy on its evaluation set, and the sum of the
-absolute parameters.
+It prints the ticket, and at the end what `train_to_the_end` returns.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from taking_part import LOCAL
+from running import LOCAL
 from transformers import BertConfig, BertForSequenceClassification, TrainerCallback, TrainingArguments
 
 from annulus.hf import AnnulusTrainer
@@ -42,9 +41,8 @@ def pad(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
 
 
 def trainer(folder: Path, annulus: dict[str, Any], **options: Any) -> AnnulusTrainer:
-    """A script's trainer. Each process begins with weights of its own: only the founder's count."""
+    """A script's trainer."""
     torch.set_num_threads(1)
-    torch.seed()
     arguments: dict[str, Any] = {
         "max_steps": ROUNDS,
         "per_device_train_batch_size": 4,
@@ -87,16 +85,23 @@ class _Tell(TrainerCallback):
         print("ticket", self._of.run.ticket, flush=True)
 
 
-def main(folder: Path, ticket: str | None) -> None:
-    own = trainer(folder, {"ticket": ticket} if ticket else {"min_peers": 2})
-    own.add_callback(_Tell(own))
+def train_to_the_end(folder: Path, ticket: str | None = None) -> list[str]:
+    """Takes part in a run of two members. Each begins with weights of its own: only the founder's count.
+
+    Returns the digest, the trainer's step, the accuracy on its evaluation set, the sum of the absolute parameters, and the
+    number of contributions.
+    """
+    torch.manual_seed(1 if ticket is None else 2)
+    own = trainer(folder, {"min_peers": 2} if ticket is None else {"ticket": ticket})
+    if ticket is None:
+        own.add_callback(_Tell(own))
     own.train()
     assert own.run is not None
     done = own.run.latest("done") or {}
     total = sum(float(parameter.detach().double().abs().sum()) for parameter in own.model.parameters())
     score = own.evaluate()["eval_accuracy"]
-    print("end", done["digest"], own.state.global_step, score, repr(total), own.run.contributions, flush=True)
+    return [str(each) for each in (done["digest"], own.state.global_step, score, total, own.run.contributions)]
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else None)
+    print("end", *train_to_the_end(Path(sys.argv[1])), flush=True)

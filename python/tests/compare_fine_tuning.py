@@ -18,7 +18,7 @@ from typing import Any
 
 import pandas
 import torch
-from taking_part import LOCAL
+from running import LOCAL
 from torch import nn
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 

@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from running import LOCAL
 from torch import nn
 
 import annulus
 
 SAMPLES = 512
-#: Everything stays on this machine.
-LOCAL = {"listen": "127.0.0.1:0", "options": ["--no-announce", "--no-port-mapping", "--no-page"]}
 
 
 def data() -> tuple[torch.Tensor, torch.Tensor]:
@@ -43,7 +42,8 @@ def main(folder: Path, workers: int, ticket: str | None, given: dict[str, str]) 
     # Each process begins with weights of its own: only the founder's count.
     torch.seed()
     model, points = classifier(float(given.pop("dropout", 0.1))), data()
-    settings = {} if ticket else {"batch": 32, "rounds": 100_000, "lr": 5e-3, **given}
+    # Members that share a processor slow each other down, and all of them are wanted here.
+    settings = {} if ticket else {"batch": 32, "rounds": 100_000, "lr": 5e-3, "stand_aside": "off", **given}
     run = annulus.member(
         model, points, ticket=ticket, loss="cross_entropy", to=folder / "model", out=folder / "run", **LOCAL, **settings
     )

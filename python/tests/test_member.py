@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import collections
-import json
-import queue
 import re
 import signal
 import subprocess
 import sys
 import threading
-import time
 import unittest
 from pathlib import Path
 from typing import Any
@@ -22,53 +19,31 @@ except ImportError as error:
     raise unittest.SkipTest(f"PyTorch as a member needs {error.name}") from error
 
 import taking_part
-from running import OURS, WithProgram
+from running import LOCAL, OURS, Script, WithProgram
 from torch import nn
 
 import annulus
 from annulus import membership, program
-from annulus.membership import wait_until_free
 
-#: Seconds that a run may take to do anything, on a busy machine.
-PATIENCE = 120.0
+#: Rounds of two members before one of them is killed, and after it is back.
+ROUNDS = 30
 
 
-class TakingPart:
+class TakingPart(Script):
     """A process that takes part with PyTorch."""
 
-    def __init__(self, folder: Path, ticket: str | None = None) -> None:
-        arguments = [str(folder), "4", *([ticket] if ticket else [])]
-        # A group of its own, so that its readers of samples can be looked for.
-        self.process = subprocess.Popen(
-            [sys.executable, taking_part.__file__, *arguments],
-            stdout=subprocess.PIPE,
-            text=True,
-            env=OURS,
-        )
-        self.lines: queue.Queue[list[str]] = queue.Queue()
+    def __init__(self, folder: Path) -> None:
+        super().__init__(taking_part.__file__, str(folder), "2")
+        #: The state after each round of two members.
         self.digests: dict[int, str] = {}
-        threading.Thread(target=self._read, daemon=True).start()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        with self.process.stdout as lines:
-            for line in lines:
-                words = line.split()
-                if words[0] == "round":
-                    self.digests[int(words[1])] = words[2]
-                elif words[0] == "lineage":
-                    self.digests.clear()
-                self.lines.put(words)
-
-    def ticket(self) -> str:
-        words = self.lines.get(timeout=PATIENCE)
-        return words[1] if words[0] == "ticket" else self.ticket()
 
     def wait_for_rounds(self, count: int, members: int) -> None:
         """Waits for more rounds of this many members."""
         while count > 0:
-            words = self.lines.get(timeout=PATIENCE)
-            count -= words[0] == "round" and int(words[3]) == members
+            round_, digest, present = self.wait_for("round")
+            if present == "2":
+                self.digests[int(round_)] = digest
+            count -= int(present) == members
 
 
 class Copies(unittest.TestCase):
@@ -116,21 +91,20 @@ class Members(WithProgram):
         super().setUp()
         torch.manual_seed(3)
 
-    def taking_part(self, name: str, ticket: str | None = None) -> TakingPart:
-        member = TakingPart(self.folder / name, ticket)
-        self.addCleanup(member.process.wait)
-        self.addCleanup(member.process.kill)
+    def taking_part(self) -> TakingPart:
+        member = TakingPart(self.folder / "pytorch")
+        self.addCleanup(member.end)
         return member
 
     def join(self, ticket: str) -> annulus.Run:
         """A member that computes with the program's own kernels."""
-        run = annulus.join(ticket, device="cpu", out=self.folder / "ours", wait=False, **taking_part.LOCAL)
+        run = annulus.join(ticket, device="cpu", out=self.folder / "ours", wait=False, **LOCAL)
         self.addCleanup(run.stop)
         return run
 
     def member(self, model: nn.Module, data: Any, **options: Any) -> annulus.Member:
         folders = {"to": self.folder / "model", "out": self.folder / "pytorch"}
-        run = annulus.member(model, data, **{**folders, **taking_part.LOCAL, **options})
+        run = annulus.member(model, data, **{**folders, **LOCAL, **options})
         self.addCleanup(run.stop)
         return run
 
@@ -147,51 +121,46 @@ class Members(WithProgram):
             count += 1
         return count
 
-    def assert_audited(self, folder: Path) -> None:
-        report = json.loads(program.call(["inspect", folder, "--json"]).splitlines()[-1])
-        self.assertTrue(report["audit"]["sound"], report)
-
     def test_a_member_is_killed_and_comes_back_beside_one_of_ours(self) -> None:
-        first = self.taking_part("pytorch")
-        ours = self.join(first.ticket())
-        digests: dict[int, str] = {}
+        first = self.taking_part()
+        ours = self.join(*first.wait_for("ticket"))
+        # The state after each round of two members.
+        theirs: dict[int, str] = {}
+        events = ours.events()
 
         def note() -> None:
-            for event in ours.events():
-                if event["event"] == "round":
-                    digests[event["round"]] = event["digest"]
-                elif taking_part.leaves_its_history(event):
-                    digests.clear()
+            for event in events:
+                if event["event"] == "round" and len(event["members"]) == 2:
+                    theirs[event["round"]] = event["digest"]
 
         threading.Thread(target=note, daemon=True).start()
-        first.wait_for_rounds(100, members=2)
-        first.process.kill()
+        first.wait_for_rounds(ROUNDS, members=2)
         alone = (event for event in ours.events() if event["event"] == "round" and len(event["members"]) == 1)
+        first.end()
         self.assertIsNotNone(next(alone, None))
-        again = self.taking_part("pytorch")
-        again.wait_for_rounds(100, members=2)
-        # On a busy machine one may have to give up rounds of a history of its own.
-        while len((first.digests.keys() | again.digests.keys()) & digests.keys()) < 200:
+        again = self.taking_part()
+        again.wait_for_rounds(ROUNDS, members=2)
+        # If the machine is so busy that one takes the other for dead, a round of one may be no round of the other.
+        while len((both := first.digests | again.digests).keys() & theirs.keys()) < 2 * ROUNDS:
             again.wait_for_rounds(10, members=2)
         again.process.send_signal(signal.SIGINT)
-        again.process.wait(PATIENCE)
+        again.wait_for("loss")
         ours.stop()
-        both = {**first.digests, **again.digests}
-        common = both.keys() & digests.keys()
-        self.assertGreaterEqual(len(common), 200)
-        self.assertEqual({round_: both[round_] for round_ in common}, {round_: digests[round_] for round_ in common})
+        common = both.keys() & theirs.keys()
+        self.assertEqual(*({round_: of[round_] for round_ in common} for of in (both, theirs)))
         for name in ("pytorch/run", "ours"):
-            self.assert_audited(self.folder / name)
+            self.audit(self.folder / name)
 
     def test_the_program_ends_with_the_process_that_computes(self) -> None:
-        member = self.taking_part("pytorch")
-        member.ticket()
+        member = self.taking_part()
         member.wait_for_rounds(3, members=1)
-        member.process.kill()
-        began = time.monotonic()
-        wait_until_free(self.folder / "pytorch/run")
-        self.assertLess(time.monotonic() - began, 20)
-        self.assert_audited(self.folder / "pytorch/run")
+        member.end()
+        import fcntl
+
+        # The program holds the lock until it has left.
+        with (self.folder / "pytorch/run/lock").open("rb+") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        self.audit(self.folder / "pytorch/run")
 
     def test_a_run_of_ours_is_joined_and_ends_with_one_model(self) -> None:
         model, data = taking_part.classifier(), taking_part.data()
@@ -203,7 +172,7 @@ class Members(WithProgram):
             device="cpu",
             to=self.folder / "model",
             out=self.folder / "ours",
-            **taking_part.LOCAL,
+            **LOCAL,
             batch=32,
             rounds=200,
             min_peers=2,
@@ -221,7 +190,7 @@ class Members(WithProgram):
         ours.load_into(model)
         for name, tensor in model.state_dict().items():
             self.assertTrue(torch.equal(tensor, own.state_dict()[name]), name)
-        self.assert_audited(self.folder / "pytorch")
+        self.audit(self.folder / "pytorch")
 
     def test_frozen_parameters_come_from_the_founder(self) -> None:
         model = taking_part.classifier()
@@ -249,7 +218,7 @@ class Members(WithProgram):
         done = run.latest("round")
         assert done is not None
         self.assertEqual((done["round"], done["samples"]), (3, 16))
-        self.assert_audited(self.folder / "pytorch")
+        self.audit(self.folder / "pytorch")
         with self.assertRaisesRegex(annulus.AnnulusError, "holds a run with batch=32 .*, not batch=16 "):
             self.found(rounds=100_000, batch=16)
         _, again = self.found(rounds=100_000, batch=32, checkpoint_every=7)
@@ -281,18 +250,13 @@ class Members(WithProgram):
                 seen.update(numbers.tolist())
             run.backward(nn.functional.cross_entropy(model(inputs), targets))
         self.assertEqual(seen, collections.Counter({number: 3 for number in range(320)}))
-        self.assert_audited(self.folder / "pytorch")
+        self.audit(self.folder / "pytorch")
 
     def test_a_paused_member_goes_on_with_the_same_process(self) -> None:
         model, run = self.found(rounds=100_000, batch=32)
 
-        def unpause() -> None:
-            until = time.monotonic() + PATIENCE
-            while run.latest("waiting") is None and time.monotonic() < until:
-                time.sleep(0.1)
-            program.call(["unpause", run.folder])
-
-        unpausing = threading.Thread(target=unpause, daemon=True)
+        waiting = (event for event in run.events() if event["event"] == "waiting")
+        unpausing = threading.Thread(target=lambda: next(waiting) and program.call(["unpause", run.folder]), daemon=True)
         after = 0
         with run:
             for inputs, targets in run.loader():
@@ -304,7 +268,7 @@ class Members(WithProgram):
                 if after == 20:
                     break
         self.assertEqual(after, 20)
-        self.assert_audited(self.folder / "pytorch")
+        self.audit(self.folder / "pytorch")
 
     def test_local_steps(self) -> None:
         model, run = self.found(rounds=100_000, batch=16, local_steps=4, lr=5e-3)
@@ -317,7 +281,7 @@ class Members(WithProgram):
                     break
         run.load_into(model.eval(), wait=False)
         self.assertLess(nn.functional.cross_entropy(model(points), classes).item(), 0.7 * before)
-        self.assert_audited(self.folder / "pytorch")
+        self.audit(self.folder / "pytorch")
 
     def test_mistakes_in_the_loop_are_told(self) -> None:
         model, run = self.found(rounds=100_000, batch=32)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 import unittest
 from pathlib import Path
 
@@ -15,7 +14,8 @@ try:
 except ImportError as error:
     raise unittest.SkipTest(f"trained ONNX files are tested with {error.name}") from error
 
-import annulus
+from running import WithProgram
+
 from annulus import program
 from annulus.run import Run
 
@@ -25,15 +25,11 @@ FIXTURES = Path(__file__).parents[2] / "graph" / "tests" / "fixtures"
 LOCAL = ["--device", "cpu", "--listen", "127.0.0.1:0", "--no-announce", "--no-port-mapping"]
 
 
-class Back(unittest.TestCase):
+class Back(WithProgram):
+    command, word = "train", "--log-tickets"
+
     def setUp(self) -> None:
-        try:
-            program.call(["--version"])
-        except annulus.ProgramError as error:
-            self.skipTest(f"peers need the program: {error}")
-        scratch = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
-        self.addCleanup(scratch.cleanup)
-        self.folder = Path(scratch.name)
+        super().setUp()
         reference = load_file(FIXTURES / "cnn.safetensors")
         self.batch = {name[6:]: value for name, value in reference.items() if name.startswith("input.")}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 import unittest
 from pathlib import Path
 
@@ -14,34 +13,30 @@ try:
 except ImportError as error:
     raise unittest.SkipTest(f"the README's lines need {error.name}") from error
 
+from running import WithProgram
+
 import annulus
-from annulus import program
 
 README = Path(__file__).parents[2] / "README.md"
 
 
-class Readme(unittest.TestCase):
+class Readme(WithProgram):
+    command, word = "train", "--log-tickets"
+
     def test_its_lines_train_a_model(self) -> None:
-        try:
-            program.call(["gradient", "--help"])
-        except annulus.ProgramError as error:
-            self.skipTest(f"training needs the program: {error}")
         block = re.search(r"```python\n(import annulus.*?)```", README.read_text(), re.DOTALL)
         assert block is not None
         names: dict[str, object] = {}
-        before = os.getcwd()
-        self.addCleanup(os.chdir, before)
-        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
-            os.chdir(scratch)
-            torch.manual_seed(0)
-            exec(block[1], names)
-            run, model, samples = names["run"], names["model"], names["samples"]
-            assert isinstance(run, annulus.Run) and isinstance(model, torch.nn.Module) and isinstance(samples, tuple)
-            done = run.latest("done")
-            assert done is not None
-            self.assertTrue(done["finished"])
-            loss = torch.nn.functional.cross_entropy(model(samples[0]), samples[1]).item()
-            os.chdir(before)
+        self.addCleanup(os.chdir, os.getcwd())
+        os.chdir(self.folder)
+        torch.manual_seed(0)
+        exec(block[1], names)
+        run, model, samples = names["run"], names["model"], names["samples"]
+        assert isinstance(run, annulus.Run) and isinstance(model, torch.nn.Module) and isinstance(samples, tuple)
+        done = run.latest("done")
+        assert done is not None
+        self.assertTrue(done["finished"])
+        loss = torch.nn.functional.cross_entropy(model(samples[0]), samples[1]).item()
         # It has learnt the random classes of the samples by heart; a fresh model's loss is 2.3.
         self.assertLess(loss, 2.0)
 

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import tempfile
 import unittest
-from pathlib import Path
+
+from running import WithProgram
 
 import annulus
-from annulus import program
 from annulus.run import Run
 
 #: Everything stays on this machine, and one thread computes.
 LOCAL = ["--device", "cpu", "--listen", "127.0.0.1:0", "--no-announce", "--no-port-mapping"]
 
 
-class Peer(unittest.TestCase):
-    def setUp(self) -> None:
-        try:
-            program.call(["--version"])
-        except annulus.ProgramError as error:
-            self.skipTest(f"peers need the program: {error}")
-        scratch = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
-        self.addCleanup(scratch.cleanup)
-        self.folder = Path(scratch.name)
+class Peer(WithProgram):
+    command, word = "train", "--log-tickets"
 
     def start(self, *settings: str) -> Run:
         command = ["train", "--log-format", "json", "--log-tickets", *LOCAL, "--out", str(self.folder / "run")]
@@ -53,12 +45,12 @@ class Peer(unittest.TestCase):
         run.stop()
 
     def test_another_peer_joins_by_the_ticket(self) -> None:
-        run = self.start("rounds=1000000", "batch=32")
+        run = self.start("rounds=1000000", "batch=32", "stand_aside=off")
+        members = (len(event["members"]) for event in run.events() if event["event"] == "round")
         other = annulus.join(
             run.ticket, device="cpu", listen="127.0.0.1:0", out=self.folder / "other", wait=False, options=LOCAL[4:]
         )
         with other:
-            members = (len(event.get("members", ())) for event in run.events() if event["event"] == "round")
             self.assertEqual(next(count for count in members if count == 2), 2)
         run.stop()
 

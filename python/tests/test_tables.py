@@ -10,8 +10,10 @@ import unittest
 from pathlib import Path
 from typing import Any
 
+from running import WithProgram
+
 import annulus
-from annulus import program, tables
+from annulus import tables
 
 try:
     import pandas
@@ -39,17 +41,13 @@ def flowers(rows: int = 240) -> Any:
     return pandas.DataFrame(made, index=range(1000, 1000 + rows))
 
 
-class Tables(unittest.TestCase):
+class Tables(WithProgram):
+    command, word = "predict", "FILE"
+
     def setUp(self) -> None:
         if pandas is None:
             self.skipTest("data frames need pandas")
-        try:
-            program.call(["predict", "--help"])
-        except annulus.ProgramError as error:
-            self.skipTest(f"tables need the program: {error}")
-        scratch = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
-        self.addCleanup(scratch.cleanup)
-        self.folder = Path(scratch.name)
+        super().setUp()
 
     def test_classes_are_predicted_behind_the_rows(self) -> None:
         rows = flowers()
