@@ -287,7 +287,7 @@ mod tests {
             };
             let (reads, ()) = tokio::join!(reads(&*socket, 300), sending);
             if unhurried {
-                assert!(reads < 200, "{reads} reads of 300 datagrams");
+                assert!(reads < 300, "{reads} reads of 300 datagrams");
             }
             // A single datagram after a long pause is read as well.
             from.send_to(&[1], to).unwrap();
