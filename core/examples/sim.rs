@@ -10,16 +10,19 @@
 //! - `--liars --seeds 1000` lets some peers break the protocol on purpose, `--lie bar` in this way too.
 //! - `--bug all --seeds 1000` plants each bug in up to 1,000 worlds that can bring it to light, and reports the first
 //!   seed that does.
+//! - `--bug all --seeds 2000 --quickest` prints the table of seeds that the tests run: for each bug and topology up to
+//!   three, which find it with the least processor time among the first 2,000 worlds, or the first in which ten find it.
 
+use annulus_core::Topology;
 use annulus_core::planted::Bug;
 use annulus_core::signature::Scheme;
 use annulus_core::sim::{self, Lie, Outcome, Setup, Stats};
 use std::process::ExitCode;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
+use std::sync::{LazyLock, Mutex};
+use std::time::{Duration, Instant};
 
-const USAGE: &str = "usage: sim [--seeds N] [--from K] [--jobs J] [--bug NAME|all] [--split] [--revoking] [--liars] [--lie NAME] [--real-keys] [--trace] [--keep-going]";
+const USAGE: &str = "usage: sim [--seeds N] [--from K] [--jobs J] [--bug NAME|all] [--split] [--revoking] [--liars] [--lie NAME] [--real-keys] [--trace] [--keep-going] [--quickest]";
 
 #[derive(Clone)]
 struct Options {
@@ -34,7 +37,28 @@ struct Options {
     /// Only worlds in which tickets are taken back.
     revoking: bool,
     keep_going: bool,
+    /// Whether to look for the seeds that find a bug with the least processor time.
+    quickest: bool,
 }
+
+/// A world that broke a promise.
+struct Failure {
+    seed: u64,
+    why: String,
+    /// Processor time until it did.
+    took: Duration,
+}
+
+/// Seeds of a row of that table: another may still find the bug once the protocol has changed.
+const KEPT: usize = 3;
+
+/// Worlds of a topology that find a bug, after which no quicker ones are looked for.
+const ENOUGH: usize = 10;
+
+/// The first lines of the table of quickest seeds.
+const TABLE: &str = "\
+# Seeds that find each planted bug with the least processor time, of ring or direct worlds or of any. To search anew:
+# cargo xtask sim --bug all --seeds 2000 --quickest > core/tests/protocol/planted.txt";
 
 fn main() -> ExitCode {
     let options = match parse(std::env::args().skip(1)) {
@@ -46,10 +70,10 @@ fn main() -> ExitCode {
     };
     // A panic in a peer is reported with its seed, below.
     std::panic::set_hook(Box::new(|_| {}));
-    if options.bugs.is_empty() {
-        check(&options)
-    } else {
-        hunt(&options)
+    match (options.bugs.is_empty(), options.quickest) {
+        (true, _) => check(&options),
+        (false, false) => hunt(&options),
+        (false, true) => quickest(&options),
     }
 }
 
@@ -58,7 +82,7 @@ fn check(options: &Options) -> ExitCode {
     let began = Instant::now();
     let (failures, stats, ran) = run_all(options);
     let seconds = began.elapsed().as_secs_f64();
-    for (seed, why) in &failures {
+    for Failure { seed, why, .. } in &failures {
         let liars = if options.setup.liars { " --liars" } else { "" };
         println!("FAILED  cargo xtask sim --seeds 1 --from {seed}{liars}  # {why}");
     }
@@ -99,21 +123,9 @@ fn check(options: &Options) -> ExitCode {
 fn hunt(options: &Options) -> ExitCode {
     let mut all_found = true;
     for bug in &options.bugs {
-        let (worlds, split, from) = sim::worlds_of(*bug);
-        let Setup { scheme, trace, .. } = options.setup;
-        let hunt = Options {
-            from: from + options.from,
-            setup: Setup {
-                scheme,
-                trace,
-                ..worlds
-            },
-            split,
-            ..options.clone()
-        };
-        let (failures, _, ran) = run_all(&hunt);
+        let (failures, _, ran) = run_all(&worlds_of(*bug, options));
         match failures.first() {
-            Some((seed, why)) => println!(
+            Some(Failure { seed, why, .. }) => println!(
                 "{bug:?}: found by seed {seed}, by {} of {ran} worlds: {why}",
                 failures.len()
             ),
@@ -130,12 +142,83 @@ fn hunt(options: &Options) -> ExitCode {
     }
 }
 
-/// The failures in the order of seeds, counts, and how many worlds ran. If it is to stop at a failure, the first failing
-/// seed is certainly among them, later ones perhaps not.
-fn run_all(options: &Options) -> (Vec<(u64, String)>, Stats, u64) {
+/// The worlds that can bring a bug to light.
+fn worlds_of(bug: Bug, options: &Options) -> Options {
+    let (worlds, split, from) = sim::worlds_of(bug);
+    let Setup { scheme, trace, .. } = options.setup;
+    Options {
+        from: from + options.from,
+        setup: Setup {
+            scheme,
+            trace,
+            ..worlds
+        },
+        split,
+        ..options.clone()
+    }
+}
+
+/// Plants each bug and prints the seeds that find it with the least processor time.
+fn quickest(options: &Options) -> ExitCode {
+    println!("{TABLE}");
+    let mut all_found = true;
+    for bug in &options.bugs {
+        for (topology, seeds) in quickest_of(*bug, options) {
+            let name = topology.map_or("any".to_owned(), |topology| topology.to_string());
+            all_found &= !seeds.is_empty();
+            let seeds: Vec<String> = seeds.iter().map(u64::to_string).collect();
+            println!("{bug:?} {name} {}", seeds.join(" "));
+        }
+    }
+    if all_found {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+/// The quickest seeds of each topology. Their worlds hold without the bug.
+fn quickest_of(bug: Bug, options: &Options) -> Vec<(Option<Topology>, Vec<u64>)> {
+    let worlds = worlds_of(bug, options);
+    let is_of = |topology: Option<Topology>, failure: &&Failure| {
+        topology.is_none() || topology == sim::topology(failure.seed)
+    };
+    let topologies = sim::topologies_of(bug);
+    let (mut failures, ..) = run_until(&worlds, |failures| {
+        let found = |topology| failures.iter().filter(|f| is_of(topology, f)).count();
+        topologies.iter().all(|topology| found(*topology) >= ENOUGH)
+    });
+    failures.sort_by_key(|failure| failure.took);
+    let without = Setup {
+        bug: None,
+        ..worlds.setup
+    };
+    let holds = |seed: &u64| sim::run(*seed, without).failure.is_none();
+    let of = |topology| {
+        let of_it = failures.iter().filter(|failure| is_of(topology, failure));
+        of_it
+            .map(|failure| failure.seed)
+            .filter(holds)
+            .take(KEPT)
+            .collect()
+    };
+    topologies
+        .iter()
+        .map(|topology| (*topology, of(*topology)))
+        .collect()
+}
+
+/// Runs all seeds, or until one fails.
+fn run_all(options: &Options) -> (Vec<Failure>, Stats, u64) {
+    run_until(options, |_| !options.keep_going)
+}
+
+/// The failures in the order of seeds, counts, and how many worlds ran. It stops once the failures are enough: then
+/// the first failing seed is certainly among them, later ones perhaps not.
+fn run_until(options: &Options, enough: impl Fn(&[Failure]) -> bool + Sync) -> (Vec<Failure>, Stats, u64) {
     let (next, begun) = (AtomicU64::new(options.from), AtomicU64::new(0));
     let stopped = AtomicBool::new(false);
-    let results = Mutex::new((Vec::new(), Stats::default(), 0u64));
+    let results = Mutex::new((Vec::<Failure>::new(), Stats::default(), 0u64));
     std::thread::scope(|scope| {
         for _ in 0..options.jobs {
             scope.spawn(|| {
@@ -149,21 +232,31 @@ fn run_all(options: &Options) -> (Vec<(u64, String)>, Stats, u64) {
                     if begun.fetch_add(1, Ordering::Relaxed) >= options.seeds {
                         break;
                     }
+                    let began = processor_time();
                     let Outcome { failure, stats } = sim::run(seed, options.setup);
+                    let took = processor_time().saturating_sub(began);
                     let mut results = results.lock().expect("no thread panics with the lock");
                     results.1.add(&stats);
                     results.2 += 1;
                     if let Some(why) = failure {
-                        results.0.push((seed, why));
-                        stopped.fetch_or(!options.keep_going, Ordering::Relaxed);
+                        results.0.push(Failure { seed, why, took });
+                        stopped.fetch_or(enough(&results.0), Ordering::Relaxed);
                     }
                 }
             });
         }
     });
     let (mut failures, stats, ran) = results.into_inner().expect("all threads are done");
-    failures.sort();
+    failures.sort_by_key(|failure| failure.seed);
     (failures, stats, ran)
+}
+
+/// Processor time of this thread; where the system does not tell it, time since the first question.
+fn processor_time() -> Duration {
+    static FIRST: LazyLock<Instant> = LazyLock::new(Instant::now);
+    let told = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
+    let nanos = told.and_then(|told| told.split(' ').next()?.parse().ok());
+    nanos.map_or_else(|| FIRST.elapsed(), Duration::from_nanos)
 }
 
 fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
@@ -177,6 +270,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
         split: false,
         revoking: false,
         keep_going: false,
+        quickest: false,
     };
     while let Some(arg) = args.next() {
         let mut value = || args.next().ok_or(format!("{arg} needs a value"));
@@ -195,6 +289,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
             "--revoking" => options.revoking = true,
             "--trace" => options.setup.trace = true,
             "--keep-going" => options.keep_going = true,
+            "--quickest" => options.quickest = true,
             "--bug" => options.bugs = bugs(&value()?)?,
             _ => return Err(format!("unknown option {arg}")),
         }

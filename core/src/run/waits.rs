@@ -45,7 +45,7 @@ impl Default for Waits {
 }
 
 impl Waits {
-    /// The defaults times so many tenths, for tests of processes: `scaled(1)` is a tenth of each.
+    /// The defaults in tenths, for tests of processes: `scaled(1)` is a tenth of each.
     ///
     /// ```
     /// # use annulus_core::Waits;

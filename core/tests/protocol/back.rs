@@ -3,11 +3,15 @@
 use crate::story::{ANN, BEN, MILLI, SECOND, Story};
 use annulus_core::codec::Codec;
 use annulus_core::split::{Split, Step};
-use annulus_core::{Event, PeerId, Topology};
+use annulus_core::{Event, PeerId, Topology, Waits};
 use std::num::{NonZeroU16, NonZeroU32};
 
-/// A model of two spans that nobody has room for as a whole.
 fn story(saves_every: u64) -> Story {
+    patient_story(saves_every, Waits::default())
+}
+
+/// A model of two spans that nobody has room for as a whole.
+fn patient_story(saves_every: u64, waits: Waits) -> Story {
     let step = |i: usize| Step {
         ranges: std::iter::once(600 * i..600 * (i + 1)).collect(),
         cost: 1,
@@ -26,7 +30,7 @@ fn story(saves_every: u64) -> Story {
             lanes: NonZeroU16::MIN,
         });
     });
-    story.saves_every = saves_every;
+    (story.saves_every, story.waits) = (saves_every, waits);
     story.found(ANN, 20 * MILLI);
     story.join(BEN, ANN, 20 * MILLI);
     story
@@ -119,6 +123,19 @@ fn who_comes_back_with_an_older_checkpoint_takes_those_who_wait_for_it_back_with
     assert!(story.are_together(&[ANN, BEN]));
     adds_up(&story);
     has_the_bits_of_an_undisturbed_run(&story);
+}
+
+#[test]
+fn a_run_with_short_waits_goes_back_soon() {
+    let mut story = patient_story(5, Waits::scaled(1));
+    train(&mut story, 12);
+    train_past_a_point(&mut story);
+    story.run(10 * MILLI);
+    story.kill(BEN);
+    story.run(SECOND);
+    story.come_back(BEN, 20 * MILLI);
+    story.run(10 * SECOND);
+    assert_eq!(backs(&story, ANN).len(), 1);
 }
 
 #[test]

@@ -15,6 +15,7 @@ mod influence;
 mod means;
 mod meeting;
 mod newcomer;
+mod planted;
 mod revocations;
 mod sim;
 mod stories;

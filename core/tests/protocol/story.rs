@@ -11,7 +11,7 @@ use annulus_core::shuffle;
 use annulus_core::wire::{Message, ViewKey};
 use annulus_core::{
     Change, Contact, Event, Exit, Initial, Input, Lane, Layout, Manifest, Output, Peer, PeerId, Settings,
-    State, Time,
+    State, Time, Waits,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -90,6 +90,8 @@ pub struct Story {
     pub liar: Option<(PeerId, Lie)>,
     /// In a split run, each peer saves its parts after every this many rounds; 0: never.
     pub saves_every: u64,
+    /// How long each peer waits for others.
+    pub waits: Waits,
     /// Each peer's disk, the latest save at the end.
     pub disks: BTreeMap<PeerId, Vec<(Head, State)>>,
     /// The attempt of the last piece that each has sent.
@@ -189,6 +191,7 @@ impl Story {
             events: Vec::new(),
             liar: None,
             saves_every: 0,
+            waits: Waits::default(),
             disks: BTreeMap::new(),
             at_work: BTreeMap::new(),
         }
@@ -235,6 +238,7 @@ impl Story {
             epoch_s: self.epoch_s.get(&who).copied().unwrap_or(0),
             started: self.now,
             saves_every: self.saves_every,
+            waits: self.waits,
             initial: self.manifest.split.as_ref().map(|_| {
                 let values = |range: &Range<usize>| vec![0.5; range.len()];
                 Initial::new(move |ranges| ranges.iter().map(values).collect())
