@@ -39,8 +39,12 @@ pub fn link(root: &Path) -> Result<bool, String> {
     browser::build(root, Some("link"))?;
     title("link");
     let mut test = cargo(root);
-    test.args(["test", "--release", "--test", "peers"])
-        .args(["--", "--ignored", "--nocapture", "tab_link::"]);
+    test.args(["test", "--release", "--test", "peers"]).args([
+        "--",
+        "--ignored",
+        "--nocapture",
+        "tab_link::",
+    ]);
     Ok(succeeds(test))
 }
 

@@ -128,7 +128,7 @@ impl Tally {
         self.times.extend(other.times);
     }
 
-    /// The slowest tests, so many at most, the slowest first.
+    /// At most `at_most` tests, the slowest first.
     pub fn slowest(&self, at_most: usize) -> Times {
         let mut times = self.times.clone();
         times.sort_by(|a, b| f64::total_cmp(&b.0, &a.0));

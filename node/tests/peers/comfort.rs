@@ -19,8 +19,8 @@ fn processor_time(node: &Node) -> f64 {
     ticks as f64 / 100.0
 }
 
-/// A peer of two, one of which may compute for three tenths of the time of one core, and what part of that core it has used
-/// in so many rounds.
+/// Runs two peers, one of which may compute for three tenths of the time of one core. Returns the share of that core which it
+/// used during `rounds` rounds.
 fn part_of_a_core(rounds: u64) -> f64 {
     let _turn = alone();
     let folder = Folder::new("power");

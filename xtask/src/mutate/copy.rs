@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(2 * 60 * 60);
 const TIMES_LONGER: u32 = 4;
 const LONGER: Duration = Duration::from_secs(60);
 
-/// The names of so many failed tests say who noticed.
+/// The number of failed tests that are named as those that noticed.
 const NAMES: usize = 3;
 
 pub struct Copy {
