@@ -3,7 +3,7 @@
 use crate::device::OpenDevice;
 #[cfg(not(target_family = "wasm"))]
 use crate::task::FileTensor;
-use crate::task::{Data, Dataset, Finished, Predict, Pruning, Task, TaskError, Tensors, Tested};
+use crate::task::{Data, Dataset, Finished, Predict, Pruning, Rows, Task, TaskError, Tensors, Tested};
 #[cfg(not(target_family = "wasm"))]
 use crate::trainer::span::{InSteps, Inference, Space, Weights};
 use crate::trainer::span::{Look, ModelSteps, SpanTrainer, SpanWorker, draw};
@@ -103,6 +103,8 @@ pub struct LoadedTask {
     pub rounds: Option<NonZeroU64>,
     /// Samples to train on.
     pub samples: NonZeroU64,
+    /// Where each of them lies in the data set that the data was made from.
+    pub rows: Arc<Rows>,
     /// Hash of the training data.
     pub data: Digest,
     /// The files that it was made from; none if the task makes its own data.
@@ -397,7 +399,7 @@ fn load<T: Task>(
     let text = json(&config).to_string();
     let task = Arc::new(make(config)?);
     let (in_steps, in_spans, in_drawing) = (task.clone(), task.clone(), task.clone());
-    let (in_finish, in_live, in_test) = (task.clone(), task.clone(), task.clone());
+    let (in_finish, in_live, in_test, in_rows) = (task.clone(), task.clone(), task.clone(), task.clone());
     #[cfg(not(target_family = "wasm"))]
     let (in_costs, in_inference) = (task.clone(), task.clone());
     Ok(LoadedTask {
@@ -412,6 +414,7 @@ fn load<T: Task>(
             pieces.try_for_each(|tested| take(tested?))
         }),
         samples: NonZeroU64::new(task.dataset().len()).ok_or("the data set has no sample")?,
+        rows: Arc::new(move |sample| in_rows.dataset().row(sample)),
         data: task.dataset().digest(),
         files,
         layers: task.layers(),

@@ -49,6 +49,7 @@ impl RunSetup {
         })?;
         let facts = Facts {
             samples: manifest.samples.get(),
+            rows: whole.rows.clone(),
             data: self.files.as_ref().map(Stock::path),
         };
         let factory = whole.worker_factory.clone();

@@ -102,6 +102,7 @@ impl<'a> Participant<'a> {
             Computes::Whole(Whole {
                 worker,
                 worker_factory,
+                ..
             }) => {
                 given = worker.given();
                 let worker: Box<dyn Worker> = match (local.sample_takes, local.slower) {

@@ -11,6 +11,7 @@ use crate::participant::gpu_memory::Limit;
 use crate::participant::run_data::{load_new, load_of_run, load_to_write};
 use crate::participant::{memory, split};
 use crate::store::run_dir::RunDir;
+use crate::task::Rows;
 use crate::task_factory::{Drawing, LoadedTask, TaskFactory, WorkerFactory};
 use crate::trainer::span::{self, Inference, MakeSpan, ModelSteps, SplitModel, Weights};
 use crate::trainer::{TrainerOptions, Worker};
@@ -71,6 +72,8 @@ pub(crate) enum Computes {
 pub(crate) struct Whole {
     pub worker: Box<dyn Worker>,
     pub worker_factory: WorkerFactory,
+    /// Where each sample lies in the data set that the data was made from.
+    pub rows: Arc<Rows>,
 }
 
 impl Computes {
@@ -244,6 +247,7 @@ fn whole(loaded: &LoadedTask, device: &OpenDevice, seed: u64, micro_batch: u32) 
     Ok(Whole {
         worker: worker_factory()?,
         worker_factory,
+        rows: loaded.rows.clone(),
     })
 }
 
@@ -284,6 +288,7 @@ impl RunSetup {
             let Computes::Whole(Whole {
                 worker,
                 worker_factory,
+                ..
             }) = computes
             else {
                 return Err(Error::GpuMemoryOfSpans);

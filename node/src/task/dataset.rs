@@ -64,6 +64,12 @@ pub trait Dataset: Send + Sync {
         self.batch(&samples)
     }
 
+    /// Where a sample lies in the data set of whoever made the data: for a process that computes with its own copy. Implement it if
+    /// some rows are left out.
+    fn row(&self, sample: u64) -> u64 {
+        sample
+    }
+
     /// Whether every batch so far came from the data with this [`digest`](Self::digest). The peer asks after each batch. If
     /// not, it drops the batch and leaves the run. Implement it for data that is read from files during training.
     ///
@@ -74,6 +80,9 @@ pub trait Dataset: Send + Sync {
         Ok(())
     }
 }
+
+/// Where each sample lies in the data set that the data was made from: see [`Dataset::row`].
+pub type Rows = dyn Fn(u64) -> u64 + Send + Sync;
 
 /// A sample in one of the epochs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

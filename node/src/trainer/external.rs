@@ -14,7 +14,7 @@
 //! may be fewer than were asked for. `{"error": "why"}` is an answer too. The end of the socket is the end of both.
 
 use super::worker::{Contribution, INFINITE, Pending, Worker, WorkerError, check_finite, largest_magnitude};
-use crate::task::{Emit, Eval, Prompt};
+use crate::task::{Emit, Eval, Prompt, Rows};
 use annulus_core::Layout;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -108,6 +108,7 @@ pub struct External {
     asked: u32,
     /// Samples in an epoch.
     samples: u64,
+    rows: Arc<Rows>,
     /// The allocation that the next sum comes in.
     allocation: Vec<f32>,
     device_name: String,
@@ -117,10 +118,11 @@ pub struct External {
 pub type Init = dyn Fn() -> Vec<f32> + Send;
 
 /// What the other process needs to know of the model and its data.
-#[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
     /// Samples to train on. Their numbers are smaller than this.
     pub samples: u64,
+    /// Where they lie in its data set.
+    pub rows: Arc<Rows>,
     /// The run's data on this machine, if it has any.
     pub data: Option<&'a Path>,
 }
@@ -143,6 +145,7 @@ struct Begin<'a> {
     file: &'a Path,
     /// Length of the vector in numbers.
     elements: usize,
+    /// How many samples its data set must have.
     samples: u64,
     data: Option<&'a Path>,
     tensors: Vec<Place<'a>>,
@@ -196,7 +199,11 @@ impl External {
         let begin = Request::Begin(Begin {
             file: file.path(),
             elements: layout.len,
-            samples: facts.samples,
+            samples: 1
+                + (0..facts.samples)
+                    .map(|sample| (facts.rows)(sample))
+                    .max()
+                    .unwrap_or(0),
             data: facts.data,
             tensors: places(&layout),
         });
@@ -211,6 +218,7 @@ impl External {
             vector,
             asked: 0,
             samples: facts.samples,
+            rows: facts.rows,
             allocation: Vec::new(),
             device_name,
         })
@@ -218,9 +226,12 @@ impl External {
 }
 
 impl External {
-    /// The samples of some draws, whatever their epochs.
+    /// The rows of some draws' samples, whatever their epochs.
     fn numbers(&self, draws: &[u64]) -> Vec<u64> {
-        draws.iter().map(|draw| draw % self.samples).collect()
+        draws
+            .iter()
+            .map(|draw| (self.rows)(draw % self.samples))
+            .collect()
     }
 }
 

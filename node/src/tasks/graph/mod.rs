@@ -23,7 +23,7 @@ use crate::task::{
     follow, pieces,
 };
 use crate::trainer::with_tensors;
-use samples::{Batch, Samples};
+use samples::{Batch, HeldOutBy, Samples};
 
 /// The files of an exported folder.
 const MODEL: &str = "model.onnx";
@@ -44,8 +44,10 @@ const NO_FOLDER: &str = "give --data FOLDER, a model that annulus.export has wri
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ModelFileConfig {
-    /// Share of the samples that are held out: the last ones.
+    /// Share of the samples that are held out.
     pub held_out: f64,
+    /// Which these are.
+    pub held_out_by: HeldOutBy,
     /// Whether to take a file that was made for inference as it is.
     pub as_is: bool,
     /// The file of the folder whose weights the run starts from; empty: those of the model.
@@ -56,6 +58,7 @@ impl Default for ModelFileConfig {
     fn default() -> Self {
         Self {
             held_out: 0.1,
+            held_out_by: HeldOutBy::Draw,
             as_is: false,
             init: String::new(),
         }
@@ -87,7 +90,9 @@ impl ModelFile {
         let graph = files.graph(config)?;
         let tensors = read_tensors(&samples).map_err(|error| format!("{SAMPLES}: {error}"))?;
         let digest = files.digest(&samples);
-        let samples = Samples::new(inputs(&graph, tensors)?, config.held_out, digest)?;
+        let classes = graph.classes().map(|classes| classes.name.clone());
+        let held_out = (config.held_out, config.held_out_by);
+        let samples = Samples::new(inputs(&graph, tensors)?, classes.as_deref(), held_out, digest)?;
         Self::of(graph, samples)
     }
 
@@ -203,9 +208,10 @@ impl Task for ModelFile {
     const NAME: &'static str = "graph";
     const ABOUT: &'static str = "a PyTorch model that the Python package has exported to --data FOLDER";
     const HELP: &'static [(&'static str, &'static str)] = &[
+        ("held_out=X", "share of the samples that only evaluate"),
         (
-            "held_out=X",
-            "share of the samples, the last ones, that only evaluate",
+            "held_out_by=draw|last",
+            "which samples these are: some of each class, drawn by their numbers, or the last ones",
         ),
         (
             "as_is=true|false",
@@ -222,8 +228,17 @@ impl Task for ModelFile {
 
     fn inner(config: ModelFileConfig, _layout: &Layout, data: Option<&Data>) -> Result<Self, TaskError> {
         let graph = Files::read(&config, data.ok_or(NO_FOLDER)?)?.graph(&config)?;
-        let samples = Samples::new(graph.blank(PROBED)?, 0.0, Digest([0; 32]))?;
+        let samples = Samples::new(
+            graph.blank(PROBED)?,
+            None,
+            (0.0, HeldOutBy::Last),
+            Digest([0; 32]),
+        )?;
         Self::of(graph, samples)
+    }
+
+    fn description(&self) -> String {
+        self.samples.describe()
     }
 
     fn dataset(&self) -> &Samples {

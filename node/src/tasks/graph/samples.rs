@@ -3,19 +3,35 @@
 //! It knows nothing of models.
 
 use annulus_core::Digest;
-use annulus_graph::HostTensor;
+use annulus_graph::{HostTensor, Numbers};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::task::{Dataset, TaskError};
 
-/// Samples to train on, followed by those that are held out.
+/// Samples to train on, and some that are held out.
 #[derive(Debug)]
 pub struct Samples {
     /// One tensor for each input of the model.
     tensors: Vec<(String, HostTensor)>,
+    /// The rows of the tensors to train on, then those that are held out.
+    rows: Vec<usize>,
     trained: usize,
-    held_out: usize,
+    /// How those that are held out were chosen, in words.
+    chosen: &'static str,
     digest: Digest,
+}
+
+/// Which samples are held out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum HeldOutBy {
+    /// Some of each class, drawn by their numbers.
+    #[default]
+    Draw,
+    /// The last ones: where they are later in time, or resemble those before them.
+    Last,
 }
 
 /// Some of the samples.
@@ -28,12 +44,18 @@ pub struct Batch {
 }
 
 impl Samples {
-    /// Samples of a model. The last `share` of them is held out. `digest` covers all of the run's data.
+    /// Samples of a model, of which a share is held out. `classes` names the tensor with the class of each, if there is one. `digest`
+    /// covers all of the run's data.
     ///
     /// # Errors
     ///
     /// If the tensors do not have the same number of samples.
-    pub fn new(tensors: Vec<(String, HostTensor)>, share: f64, digest: Digest) -> Result<Self, TaskError> {
+    pub fn new(
+        tensors: Vec<(String, HostTensor)>,
+        classes: Option<&str>,
+        (share, by): (f64, HeldOutBy),
+        digest: Digest,
+    ) -> Result<Self, TaskError> {
         let mut counts = tensors
             .iter()
             .map(|(name, tensor)| (name, tensor.shape().first().copied()));
@@ -48,17 +70,51 @@ impl Samples {
         }
         // Rounds down, so a few samples are all trained on.
         let held_out = (count as f64 * share) as usize;
+        let trained = count - held_out;
+        let rows = match by {
+            HeldOutBy::Last => (0..count).collect(),
+            HeldOutBy::Draw => {
+                let of_class = tensors.iter().find(|(name, _)| Some(name.as_str()) == classes);
+                let class = |row: usize| match of_class.map(|(_, tensor)| tensor.numbers()) {
+                    Some(Numbers::Integers(all)) if all.len() == count => all[row],
+                    _ => 0,
+                };
+                let mut rows = drawn((0..count).map(class));
+                rows.rotate_left(held_out);
+                rows[..trained].sort_unstable();
+                rows
+            }
+        };
         Ok(Self {
             tensors,
-            trained: count - held_out,
-            held_out,
+            rows,
+            trained,
+            chosen: match (by, classes) {
+                (HeldOutBy::Last, _) => "the last ones",
+                (HeldOutBy::Draw, Some(_)) => "drawn from each class alike",
+                (HeldOutBy::Draw, None) => "drawn by their numbers",
+            },
             digest,
         })
     }
 
+    /// How many samples there are for what.
+    pub fn describe(&self) -> String {
+        let grouped = |count: usize| annulus_table::grouped(count as u64);
+        match self.held_out() {
+            0 => format!("{} samples to train on, none held out", grouped(self.trained)),
+            held_out => format!(
+                "{} samples to train on and {} held out, {}",
+                grouped(self.trained),
+                grouped(held_out),
+                self.chosen
+            ),
+        }
+    }
+
     /// How many samples are held out.
     pub fn held_out(&self) -> usize {
-        self.held_out
+        self.rows.len() - self.trained
     }
 
     /// Some of the held-out samples.
@@ -71,14 +127,14 @@ impl Samples {
         self.pick((0..count.min(self.trained)).collect())
     }
 
+    /// The samples with these numbers: those to train on, then those that are held out.
     fn pick(&self, numbers: Vec<usize>) -> Batch {
+        let rows: Vec<usize> = numbers.iter().map(|number| self.rows[*number]).collect();
         let inputs = self.tensors.iter().map(|(name, tensor)| {
             let mut shape = tensor.shape().to_vec();
             let each: usize = shape[1..].iter().product();
             shape[0] = numbers.len();
-            let places = numbers
-                .iter()
-                .flat_map(|number| number * each..(number + 1) * each);
+            let places = rows.iter().flat_map(|row| row * each..(row + 1) * each);
             let picked = HostTensor::new(shape, tensor.numbers().pick(places));
             (name.clone(), picked.expect("as many numbers as the shape says"))
         });
@@ -108,5 +164,71 @@ impl Dataset for Samples {
 
     fn batch(&self, samples: &[u64]) -> Batch {
         self.pick(samples.iter().map(|sample| *sample as usize).collect())
+    }
+
+    fn row(&self, sample: u64) -> u64 {
+        self.rows[sample as usize] as u64
+    }
+}
+
+/// Rows in an order that looks random, is the same everywhere, and has in each stretch about as much of each class as there is in all.
+fn drawn(classes: impl Iterator<Item = i64>) -> Vec<usize> {
+    let mut of_class = BTreeMap::<i64, Vec<([u8; 8], usize)>>::new();
+    for (row, class) in classes.enumerate() {
+        let mut hasher = blake3::Hasher::new();
+        hasher
+            .update(b"annulus held out\0")
+            .update(&(row as u64).to_le_bytes());
+        let mut key = [0; 8];
+        hasher.finalize_xof().fill(&mut key);
+        of_class.entry(class).or_default().push((key, row));
+    }
+    let mut placed = Vec::new();
+    for mut rows in of_class.into_values() {
+        rows.sort_unstable();
+        let count = rows.len() as f64;
+        // Where in the whole each would lie if its class were spread evenly.
+        let spread = rows.into_iter().enumerate();
+        placed.extend(spread.map(|(at, (key, row))| ((at as f64 + 0.5) / count, key, row)));
+    }
+    placed.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then((a.1, a.2).cmp(&(b.1, b.2))));
+    placed.into_iter().map(|(.., row)| row).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn samples(classes: Vec<i64>, share: f64, by: HeldOutBy) -> Samples {
+        let count = classes.len();
+        let classes = HostTensor::new(vec![count], Numbers::Integers(classes)).unwrap();
+        let tensors = vec![("y".to_owned(), classes)];
+        Samples::new(tensors, Some("y"), (share, by), Digest([0; 32])).unwrap()
+    }
+
+    #[test]
+    fn of_samples_in_the_order_of_their_classes_each_class_is_trained_on_and_held_out() {
+        let classes: Vec<i64> = (0..1000).map(|row| row / 100).collect();
+        let samples = samples(classes.clone(), 0.1, HeldOutBy::Draw);
+        let mut held_out = samples.rows[900..].to_vec();
+        let of = |class: i64| held_out.iter().filter(|row| classes[**row] == class).count();
+        assert_eq!((0..10).map(of).collect::<Vec<_>>(), [10; 10]);
+        // Also among the first that are looked at.
+        let first: BTreeMap<i64, ()> = held_out[..30].iter().map(|row| (classes[*row], ())).collect();
+        assert_eq!(first.len(), 10);
+        assert!(samples.rows[..900].is_sorted() && samples.row(0) < 3);
+        held_out.extend(&samples.rows[..900]);
+        held_out.sort_unstable();
+        assert_eq!(held_out, (0..1000).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn the_last_samples_are_held_out_if_asked_and_none_of_a_few() {
+        let last = samples(vec![0; 50], 0.1, HeldOutBy::Last);
+        assert_eq!(
+            (last.held_out(), &last.rows[45..]),
+            (5, [45, 46, 47, 48, 49].as_slice())
+        );
+        assert_eq!(samples(vec![0; 9], 0.1, HeldOutBy::Draw).held_out(), 0);
     }
 }

@@ -91,6 +91,7 @@ fn begin(line: Arc<Line>, layout: Layout) -> Result<External, WorkerError> {
     let folder = tempfile::tempdir().unwrap();
     let facts = Facts {
         samples: 9,
+        rows: Arc::new(|sample| sample),
         data: Some(Path::new("data")),
     };
     External::new((layout, Box::new(|| vec![0.5; 5])), facts, line, folder.path())
@@ -168,6 +169,26 @@ fn the_other_process_sums_what_it_is_asked_for() {
         json!("take"),
     ];
     assert_eq!(told[1..5], expected);
+}
+
+#[test]
+fn the_other_process_is_asked_for_rows_of_its_data_set() {
+    let (own, child) = UnixStream::pair().unwrap();
+    let there = compute(child.try_clone().unwrap(), honest);
+    let (line, _end) = line(child, own);
+    let facts = Facts {
+        samples: 3,
+        rows: Arc::new(|sample| [0, 2, 7][sample as usize]),
+        data: None,
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let init = Box::new(|| vec![0.5; 5]);
+    let mut worker = External::new((layout(TensorRule::Step), init), facts, line, folder.path()).unwrap();
+    worker.contribute(vec![0.0; 5], &[1, 2, 3]).unwrap();
+    drop(worker);
+    let told = there.join().unwrap();
+    assert_eq!(told[0]["begin"]["samples"], 8);
+    assert!(told.contains(&json!({"accumulate": [2, 7, 0]})), "{told:?}");
 }
 
 #[test]
@@ -328,6 +349,7 @@ fn time_of_a_contribution() {
     let line = Line::new(own, || {}).unwrap();
     let facts = Facts {
         samples: 9,
+        rows: Arc::new(|sample| sample),
         data: None,
     };
     let model = (Layout { len, tensors }, Box::new(Vec::new) as _);
