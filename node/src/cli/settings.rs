@@ -1,9 +1,11 @@
 //! Settings as `KEY=VALUE` words and as TOML: one parser for both. The keys are those of [`super::keys`].
 
+mod by_file;
 mod sources;
 mod typed;
 mod values;
 
+use self::by_file::{a_table_in, unknown_ending};
 use self::sources::{file_assignments, word_assignments};
 use self::typed::{bare, typed};
 use self::values::{at_most, every, number, on, real, steps};
@@ -18,7 +20,7 @@ use annulus_core::{EarlyStop, Topology};
 use serde_json::{Map, Value};
 use std::fmt::Write as _;
 use std::num::NonZeroU32;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Settings taken together.
 #[derive(Clone, Debug, PartialEq)]
@@ -89,6 +91,9 @@ pub fn read(
             table.display()
         )));
     }
+    if let (None, None, None, Some(file)) = (task, &named, &by_file, data.filter(|data| data.is_file())) {
+        return Err(Error::usage(unknown_ending(file, ending.as_deref(), tasks)));
+    }
     let named = task.map(str::to_owned).or(named).or(by_file);
     let task = match &named {
         None => tasks.first(),
@@ -140,18 +145,6 @@ pub fn read(
         }
     }
     reader.finish()
-}
-
-/// The first file in a folder that some task reads alone, such as a table.
-fn a_table_in(folder: &Path, tasks: &[TaskFactory]) -> Option<PathBuf> {
-    let is_read = |path: &PathBuf| {
-        let ending = path
-            .extension()
-            .map(|ending| ending.to_string_lossy().to_lowercase());
-        ending.is_some_and(|ending| tasks.iter().any(|task| task.files.contains(&ending.as_str())))
-    };
-    let files = std::fs::read_dir(folder).ok()?.filter_map(Result::ok);
-    files.map(|file| file.path()).filter(is_read).min()
 }
 
 struct Reader<'a> {

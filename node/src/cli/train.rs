@@ -15,13 +15,14 @@ use super::process;
 use super::settings::{self, Settings};
 use crate::options::{ActedSpeed, Hours, Local, Meet, Page, SplitRun, Start, TrainOptions, When};
 use crate::participant::{run_setup, start};
+use crate::store::run_dir::RunDir;
 use crate::task_factory::TaskFactory;
 use annulus_core::invitation::Role;
 use annulus_net::files::read_named;
 use annulus_net::user_folders;
 use std::fmt::Display;
 use std::num::{NonZeroU16, NonZeroUsize};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Longest configuration that is read.
@@ -340,7 +341,11 @@ pub fn options(args: &Args, tasks: &[TaskFactory]) -> Result<TrainOptions, Error
         _ => {}
     }
     let Some(dir) = &args.resume else {
-        let out = PathBuf::from("runs").join(&settings.run.task);
+        let usual = PathBuf::from("runs").join(&settings.run.task);
+        let out = match args.local.out.is_none() && args.meet.is_none() && !args.dry_run {
+            true => free_folder(usual),
+            false => usual,
+        };
         let mut local = args.local.to_local(out, &settings);
         if args.meet.is_some() {
             // In a cluster nobody reads the code, and hundreds of peers would announce the run.
@@ -364,3 +369,23 @@ pub fn options(args: &Args, tasks: &[TaskFactory]) -> Result<TrainOptions, Error
         start: Start::Resume(dir.clone()),
     })
 }
+
+/// The usual folder, or the first with a number behind its name that has no run yet.
+fn free_folder(usual: PathBuf) -> PathBuf {
+    let is_taken = |folder: &Path| RunDir::is_begun(folder).unwrap_or(false);
+    if !is_taken(&usual) {
+        return usual;
+    }
+    let numbered = |number: u32| PathBuf::from(format!("{}-{number}", usual.display()));
+    let free = (2..=MOST_FOLDERS).map(numbered).find(|folder| !is_taken(folder));
+    let free = free.unwrap_or_else(|| usual.clone());
+    output::note(&format!(
+        "note: {} holds an earlier run, which annulus resume goes on with; this one goes into {}",
+        usual.display(),
+        free.display()
+    ));
+    free
+}
+
+/// Runs of one task in their usual folders, at most; a guess.
+const MOST_FOLDERS: u32 = 1_000;
