@@ -3,6 +3,7 @@
 //! It must not know what the model is: names and shapes come from the manifest, and what else a reader needs from the task.
 
 use crate::offline::parts_on_disk::PartsOnDisk;
+use crate::offline::saved::{MODEL, Saved};
 use crate::participant::error::Error;
 use crate::participant::run_data::{About, about, find, load_of_run};
 use crate::store::run_dir::{CheckpointError, LoadedRun, RunDir};
@@ -47,6 +48,19 @@ pub fn export(
     if run.manifest().split.is_none() {
         let loaded = run.load_which(which)?;
         let about = about(&loaded.manifest, Some(&loaded.state.params), data, factories);
+        let finished = about
+            .lacks
+            .as_ref()
+            .and_then(|_| Saved::finished(dir, loaded.digest));
+        if let Some(finished) = finished.and_then(|finished| finished.to_bytes().ok()) {
+            // It has all that the task says of the model.
+            write_atomic(file, |out| out.write_all(&finished))?;
+            let label = Label {
+                head: loaded.head,
+                digest: loaded.digest,
+            };
+            return Ok(exported(&loaded.manifest, &label, loaded.warnings));
+        }
         return whole(loaded, about, file);
     }
     which.of_split()?;
@@ -153,8 +167,7 @@ pub fn export_finished(
     }))
 }
 
-/// The name of a model file in a run's folder, and of the card beside it.
-const MODEL: &str = "model.safetensors";
+/// The name of the card beside a run's model file.
 const CARD: &str = "MODEL.md";
 
 /// Writes the model of a checkpoint that has all of it.
