@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sysconfig
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,6 +14,9 @@ from .errors import ProgramError
 
 #: Names a program to use in place of the wheel's.
 VARIABLE = "ANNULUS_PROGRAM"
+
+#: Names the program's folder for fetched data, and for notes of where data lies.
+CACHE = "ANNULUS_CACHE"
 
 
 def find(folders: Sequence[str] | None = None) -> str:
@@ -32,8 +36,10 @@ def find(folders: Sequence[str] | None = None) -> str:
     return program
 
 
-def call(arguments: Sequence[str | os.PathLike[str]]) -> str:
+def call(arguments: Sequence[str | os.PathLike[str]], *, warn: bool = False) -> str:
     """Runs the program to its end; what it prints.
+
+    `warn`: whether its warnings become Python's.
 
     Raises:
         ProgramError: it failed. The text is what it said.
@@ -45,6 +51,9 @@ def call(arguments: Sequence[str | os.PathLike[str]]) -> str:
         raise ProgramError(f"cannot run {command[0]}: {error}") from error
     if done.returncode != 0:
         raise ProgramError(done.stderr.strip() or f"annulus {arguments[0]} ended with code {done.returncode}")
+    for line in done.stderr.splitlines() if warn else ():
+        if line.startswith("warning: "):
+            warnings.warn(line.removeprefix("warning: "), stacklevel=3)
     return done.stdout
 
 

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -48,7 +48,12 @@ class Run:
     The peer is a process of its own. It leaves the run when this process ends.
     """
 
-    def __init__(self, arguments: Sequence[str], stdin: int = subprocess.DEVNULL) -> None:
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        stdin: int = subprocess.DEVNULL,
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
         self._events: collections.deque[tuple[int, Event]] = collections.deque(maxlen=KEPT_EVENTS)
         self._latest: dict[str, Event] = {}
         self._said: collections.deque[str] = collections.deque(maxlen=40)
@@ -65,6 +70,7 @@ class Run:
                 text=True,
                 errors="replace",
                 start_new_session=True,
+                env={**os.environ, **(variables or {})},
             )
         except OSError as error:
             raise ProgramError(f"cannot run {command[0]}: {error}") from error

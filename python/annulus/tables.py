@@ -62,7 +62,7 @@ def fit(
         device: `auto`, `cpu`, `gpu` or `gpu:N`.
         listen: the port, or `HOST:PORT`, by which other machines join; the ticket is printed. Without it, this machine
             trains alone.
-        out: the run's folder, to keep it. Without it, only the model is kept.
+        out: the run's folder, to keep it, and a data frame in it as data.tsv. Without it, only the model is kept.
         options: further options of `annulus train`.
         settings: settings of the run, such as `rounds=3000`, `columns={"zip": "category"}` or `bad_rows="skip"`.
 
@@ -74,11 +74,13 @@ def fit(
     clear = functools.partial(shutil.rmtree, scratch, ignore_errors=True)
     try:
         folder = scratch / "run" if out is None else Path(out)
+        # Where a table lies that goes with this model is nothing to remember; one in a folder of the user's is kept there.
+        remember = {} if out is not None or not _is_frame(rows) else {program.CACHE: os.fspath(scratch / "cache")}
         alone = listen is None
         where, options = ("127.0.0.1:0", [*ALONE, *options]) if listen is None else (listen, options)
         command = program.peer_command("train", device=device, listen=where, out=folder, options=options)
-        data = os.fspath(_as_file(rows, scratch))
-        run = Run([*command, "--data", data, setting("target", target), *_settings(settings)])
+        data = os.fspath(_as_file(rows, scratch if out is None else folder))
+        run = Run([*command, "--data", data, setting("target", target), *_settings(settings)], variables=remember)
         if not alone:
             tell_how_to_join(run)
         run.watch()
@@ -116,6 +118,7 @@ class Predictor:
             #: The classes, as the table has them; empty if it predicts a number.
             self.classes: list[Any] = _natural(target.get("classes", []))
             self._judged: dict[str, Any] = json.loads(metadata["test"])
+            self._importance: list[dict[str, Any]] = json.loads(metadata.get("importance", "[]"))
         except (KeyError, TypeError, ValueError) as error:
             raise AnnulusError(f"{file} is not a model of a table: make one with annulus.fit") from error
 
@@ -143,7 +146,7 @@ class Predictor:
         pandas = _pandas()
         with tempfile.TemporaryDirectory() as scratch:
             data = _as_file(rows, Path(scratch))
-            answers = program.call(["predict", self._file, data])
+            answers = program.call(["predict", self._file, data], warn=True)
         separator = "\t" if data.suffix.lower() == ".tsv" else max(",;\t", key=answers.partition("\n")[0].count)
         read = functools.partial(pandas.read_csv, sep=separator)
         told = read(io.StringIO(answers), dtype=str, keep_default_na=False)
@@ -155,6 +158,41 @@ class Predictor:
             is_class = self.classes and name == told.columns[own]
             made[name] = [by_cell[cell] for cell in cells] if is_class else cells.astype(float).to_numpy()
         return made
+
+    def predict_proba(self, rows: Rows) -> pandas.DataFrame:
+        """The probability of each class, a column for each, in the order of `classes`.
+
+        Raises:
+            AnnulusError: the model predicts a number.
+            ProgramError: as `predict`.
+        """
+        if not self.classes:
+            raise AnnulusError(f"{self.target} is a number, which has no probability: use predict")
+        made = self.predict(rows).iloc[:, -len(self.classes) :]
+        made.columns = self.classes
+        return made
+
+    def evaluate(self, rows: Rows) -> dict[str, float | None]:
+        """How good the model is on rows that also have the target, by the metric's name, as `scores`.
+
+        Args:
+            rows: as for `predict`, with the column that is predicted.
+
+        Raises:
+            ProgramError: a column is missing, or a cell cannot be read. The message lists all; line 2 is the first row.
+        """
+        with tempfile.TemporaryDirectory() as scratch:
+            data = _as_file(rows, Path(scratch))
+            scores: dict[str, float | None] = json.loads(
+                program.call(["predict", self._file, data, "--score", "--json"], warn=True)
+            )
+        return scores
+
+    @property
+    def importance(self) -> dict[str, float]:
+        """How much each column matters, the most important first: what the loss on the validation rows grows by when the column's
+        cells are exchanged between rows. 1 is twice the loss."""
+        return {one["column"]: one["share"] for one in self._importance}
 
     def save(self, file: str | os.PathLike[str]) -> None:
         """Writes the model as one file, which `annulus.load`, `annulus predict` and `annulus serve` take on any machine."""
@@ -173,9 +211,14 @@ def _as_file(rows: Rows, folder: Path) -> Path:
     if not isinstance(rows, pandas.DataFrame):
         raise AnnulusError(f"give a pandas data frame or the path of a CSV file, not {type(rows).__name__}")
     # Tabs are told by the file's ending, so no name or cell can be taken for another separator.
-    file = folder / "data frame.tsv"
+    file = folder / "data.tsv"
+    folder.mkdir(parents=True, exist_ok=True)
     rows.to_csv(file, sep="\t", index=False)
     return file
+
+
+def _is_frame(rows: Rows) -> bool:
+    return not isinstance(rows, (str, os.PathLike))
 
 
 def _pandas() -> Any:

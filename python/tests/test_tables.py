@@ -7,13 +7,15 @@ import random
 import re
 import tempfile
 import unittest
+import unittest.mock
+import warnings
 from pathlib import Path
 from typing import Any
 
 from running import WithProgram
 
 import annulus
-from annulus import tables
+from annulus import program, tables
 
 try:
     import pandas
@@ -102,6 +104,53 @@ class Tables(WithProgram):
             model.predict(rows.drop(columns="petal"))
         with self.assertRaisesRegex(annulus.AnnulusError, "not list"):
             model.predict([1, 2])
+
+    def test_a_model_tells_how_good_it_is_and_which_columns_matter(self) -> None:
+        rows = flowers()
+        rows["kind"] = (rows["petal"] > 1).map({True: "large", False: "small"})
+        model = annulus.fit(rows, target="kind", device="cpu", rounds=100)
+        made = model.predict_proba(rows)
+        self.assertEqual((list(made.columns), len(made)), (["large", "small"], len(rows)))
+        scores = model.evaluate(rows)
+        said = model.predict(rows)["kind_predicted"] == rows["kind"]
+        self.assertAlmostEqual(scores["accuracy"] or 0, said.mean())
+        self.assertLess(model.importance["soil"], model.importance["petal"])
+        with self.assertRaisesRegex(annulus.ProgramError, "lacks the column kind"):
+            model.evaluate(rows.drop(columns="kind"))
+        numbers = annulus.fit(flowers(), target="petal", device="cpu", rounds=20)
+        with self.assertRaisesRegex(annulus.AnnulusError, "which has no probability"):
+            numbers.predict_proba(rows)
+
+    def test_values_that_training_never_saw_are_a_warning_and_other_spellings_are_none(self) -> None:
+        rows = flowers()
+        rows["soil"] = rows["soil"] == "wet"
+        model = annulus.fit(rows, target="kind", device="cpu", rounds=20)
+        first = model.predict(rows)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for spelled in (lambda wet: str(wet).upper(), lambda wet: float(wet)):
+                answers = model.predict(rows.assign(soil=rows["soil"].map(spelled)))
+                self.assertTrue(answers["kind_predicted"].equals(first["kind_predicted"]))
+        with self.assertWarnsRegex(UserWarning, "column soil: 240 of the values, such as \"sand\""):
+            model.predict(rows.assign(soil="sand"))
+
+    def test_a_data_frame_breaks_no_earlier_run_and_is_kept_with_its_own(self) -> None:
+        rows = flowers()
+        rows.to_csv(self.folder / "flowers.tsv", index=False, sep="\t")
+        cache = {program.CACHE: os.fspath(self.folder / "cache")}
+        with unittest.mock.patch.dict(os.environ, cache):
+            first = self.folder / "first"
+            annulus.fit(self.folder / "flowers.tsv", target="kind", device="cpu", rounds=20, out=first)
+            annulus.fit(rows, target="kind", device="cpu", rounds=20)
+            second = self.folder / "second"
+            annulus.fit(rows, target="kind", device="cpu", rounds=20, out=second)
+            self.assertTrue((second / "data.tsv").is_file())
+            for run in (first, second):
+                for verb in ("eval", "export"):
+                    more = [self.folder / f"{run.name}.safetensors"] if verb == "export" else []
+                    program.call([verb, run, *more])
+            (second / "data.tsv").unlink()
+            program.call(["eval", first])
 
     def test_the_lines_of_the_documentation_run(self) -> None:
         block = re.search(r"```python\n(import annulus, pandas.*?)```", DOCS.read_text(), re.DOTALL)

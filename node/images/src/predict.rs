@@ -3,7 +3,7 @@
 use crate::network::Network;
 use crate::records::{Facts, Records};
 use crate::threads;
-use annulus_table::{Judged, Target, softmax, tested};
+use annulus_table::{Decision, Judged, Target, softmax, tested};
 use std::fmt::Write as _;
 
 /// The name of a picture's class in files of predictions.
@@ -39,7 +39,7 @@ impl Predictor {
     pub fn judge(&self, records: &Records, pictures: &[usize]) -> Judged {
         let answers = self.answers(records, pictures);
         let actual: Vec<f64> = pictures.iter().map(|at| records.label(*at) as f64).collect();
-        Judged::of(&records.target(), &answers, &actual)
+        Judged::of(&records.target(), &answers, &actual, Decision::default())
     }
 
     /// The model card: what it does and how well, as Markdown with the front matter of Hugging Face.
@@ -85,6 +85,7 @@ mod pictures {
     use crate::records::{Fault, ImageError};
     use crate::resize::square;
     use crate::threads;
+    use annulus_table::metrics::likeliest;
     use annulus_table::{class_json, write_class, write_field};
     use serde_json::{Value, json};
     use std::path::Path;
@@ -153,7 +154,9 @@ mod pictures {
             let answer = self
                 .answer_file(bytes)
                 .map_err(|why| ImageError(format!("the picture: {why}")))?;
-            Ok(json!({"predictions": [class_json(TARGET, &self.facts.classes, &answer)]}))
+            Ok(
+                json!({"predictions": [class_json(TARGET, (&self.facts.classes, likeliest(&answer)), &answer)]}),
+            )
         }
 
         fn header(&self) -> String {
@@ -169,7 +172,7 @@ mod pictures {
         fn line(&self, out: &mut String, name: &str, answer: &[f64]) {
             write_field(out, name, b',');
             out.push(',');
-            write_class(out, &self.facts.classes, answer, b',');
+            write_class(out, (&self.facts.classes, likeliest(answer)), answer, b',');
             out.push('\n');
         }
     }

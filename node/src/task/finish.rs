@@ -5,6 +5,7 @@
 use super::error::TaskError;
 use annulus_core::Layout;
 use annulus_graph::Packing;
+pub use annulus_table::Predicted;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -79,6 +80,15 @@ pub struct Finished {
     pub card: String,
 }
 
+/// A judgement on rows of a file.
+#[derive(Clone, Debug)]
+pub struct Scored {
+    /// In lines, for people.
+    pub report: String,
+    /// The metrics by name, as JSON.
+    pub metrics: Value,
+}
+
 /// A trained model that answers new data.
 pub trait Predict: Send + Sync {
     /// Answers a file of rows by a file of rows. `name` is for messages, and its ending tells the format.
@@ -86,7 +96,19 @@ pub trait Predict: Send + Sync {
     /// # Errors
     ///
     /// If the file cannot be read or lacks something: all that is wrong.
-    fn predict(&self, name: &str, rows: &[u8]) -> Result<String, TaskError>;
+    fn predict(&self, name: &str, rows: &[u8]) -> Result<Predicted, TaskError>;
+
+    /// Judges the model on the rows of a file that also tells the right answers, and tells what it did not know.
+    ///
+    /// # Errors
+    ///
+    /// If the model reads no rows, or the file cannot be used: all that is wrong.
+    fn score(&self, name: &str, _rows: &[u8]) -> Result<(Scored, Vec<String>), TaskError> {
+        Err(
+            format!("{name}: this model reads no rows with right answers, so it cannot be judged by a file")
+                .into(),
+        )
+    }
 
     /// Answers rows as JSON: an object, or an array of objects.
     ///
@@ -103,7 +125,7 @@ pub trait Predict: Send + Sync {
     /// # Errors
     ///
     /// If the model reads no folders, or files cannot be used: all of them.
-    fn predict_folder(&self, folder: &Path) -> Result<String, TaskError> {
+    fn predict_folder(&self, folder: &Path) -> Result<Predicted, TaskError> {
         Err(format!(
             "{} is a folder, and this model reads a file of rows: name one",
             folder.display()

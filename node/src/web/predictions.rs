@@ -29,6 +29,7 @@ use axum::{
     routing::{get, post},
 };
 use serde_json::{Value, json};
+use std::fmt::Write;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,6 +40,9 @@ use tokio::time::{sleep, timeout};
 /// The form for people, and what it shares with the page of a run.
 const FORM: &str = include_str!("form.html");
 const FIELDS: &str = include_str!("../../../browser/page/fields.js");
+
+/// What the model did not know in a CSV, as a list in JSON.
+const WARNINGS: &str = "annulus-warnings";
 
 /// The rights of the form: its own script, and to be shown in no other page.
 const POLICY: &str = "default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; \
@@ -193,10 +197,15 @@ async fn predict(
             .model
             .answer_file(&body)
             .map(|answer| Json(answer).into_response()),
-        true => of.model.predict("the request", &body).map(|text| {
-            let mut answer = text.into_response();
+        true => of.model.predict("the request", &body).map(|predicted| {
+            let mut answer = predicted.text.into_response();
             let kind = HeaderValue::from_static("text/csv; charset=utf-8");
             answer.headers_mut().insert(CONTENT_TYPE, kind);
+            // Headers are ASCII; JSON writes the rest with escapes.
+            let notes = ascii(&json!(predicted.notes).to_string());
+            if let (false, Ok(notes)) = (predicted.notes.is_empty(), HeaderValue::from_str(&notes)) {
+                answer.headers_mut().insert(WARNINGS, notes);
+            }
             answer
         }),
         false => {
@@ -215,4 +224,21 @@ async fn predict(
         Ok(Err(why)) => refused(StatusCode::BAD_REQUEST, &why.to_string()),
         Err(_) => fresh(StatusCode::INTERNAL_SERVER_ERROR),
     }
+}
+
+/// JSON with an escape for each character that is not ASCII.
+fn ascii(json: &str) -> String {
+    let mut text = String::new();
+    for letter in json.chars() {
+        match letter.is_ascii() {
+            true => text.push(letter),
+            false => {
+                let mut units = [0; 2];
+                for unit in letter.encode_utf16(&mut units) {
+                    let _ = write!(text, "\\u{unit:04x}");
+                }
+            }
+        }
+    }
+    text
 }

@@ -1,13 +1,14 @@
 //! The model card: what a model predicts, from what, and how well, as Markdown with the front matter of Hugging Face.
 
+use crate::date::Moment;
 use crate::metrics::Metric;
 use crate::number::{grouped, listed, short};
-use crate::predict::Judged;
-use crate::schema::{ColumnKind, Schema, Target};
+use crate::predict::{Importance, Judged, percent};
+use crate::schema::{ColumnKind, DatePart, Format, Schema, Target};
 use std::fmt::Write;
 
 /// The card of a model for the table in the file `name`, judged on its test rows.
-pub fn card(name: &str, schema: &Schema, test: &Judged) -> String {
+pub fn card(name: &str, schema: &Schema, test: &Judged, importance: &[Importance]) -> String {
     let target = &schema.target;
     let (tag, kind) = match target {
         Target::Number { .. } => ("tabular-regression", "a number".to_owned()),
@@ -22,6 +23,11 @@ pub fn card(name: &str, schema: &Schema, test: &Judged) -> String {
     );
     for column in &schema.columns {
         let kind = match &column.kind {
+            ColumnKind::Number(days) if column.format.is_part(DatePart::Days) => {
+                let [first, .., last] = days.octiles.map(|day| Moment::told(day.into()));
+                format!("a date, {first} to {last}")
+            }
+            _ if matches!(column.format, Format::Dates(..)) => continue,
             ColumnKind::Number(numbers) => {
                 let [least, .., most] = numbers.octiles.map(f64::from);
                 format!("a number, {} to {}", short(least), short(most))
@@ -35,6 +41,11 @@ pub fn card(name: &str, schema: &Schema, test: &Judged) -> String {
             }
         };
         let _ = writeln!(text, "| {} | {kind} | {} |", column.name, grouped(column.missing));
+    }
+    text += "\n## Importance\n\nHow much the loss on the validation rows grows when the cells of a column are exchanged between \
+             rows.\n\n| column | loss grows by |\n|---|---|\n";
+    for one in importance {
+        let _ = writeln!(text, "| {} | {} |", one.column, percent(one.share));
     }
     text + &tested(test, "rows")
 }

@@ -1,8 +1,11 @@
 //! Rows as a schema reads them: a number for each cell, and the terms of each text.
 
-use crate::number::parse;
-use crate::schema::{Categories, ColumnKind, Schema, is_missing};
+use crate::category::Places;
+use crate::date::{Moment, Order};
+use crate::number::{MOST, Notation};
+use crate::schema::{ColumnKind, DatePart, Format, Schema, is_gap, is_missing};
 use crate::text::{Bag, Lexicon};
+use serde_json::Value;
 
 /// A category that is rare or was never seen.
 const UNKNOWN: f64 = -1.0;
@@ -70,43 +73,108 @@ pub(crate) struct Reader<'a> {
 
 /// How the cells of a column are read.
 enum As<'a> {
-    Number,
-    Category(&'a Categories),
+    Number(Notation),
+    Category(Places<'a>),
     Text(Lexicon<'a>),
+    /// With the values that are known, if it is no number.
+    Date(Order, DatePart, Option<Vec<f64>>),
+}
+
+/// What was found in a cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// Something that the model knows, or a gap.
+    Known,
+    /// A category that the model does not know.
+    Unseen,
+    /// Neither a number nor a date, where one is expected.
+    Wrong,
 }
 
 impl<'a> Reader<'a> {
     pub fn of(schema: &'a Schema) -> Self {
-        let kinds = schema.columns.iter().map(|column| match &column.kind {
-            ColumnKind::Number(_) => As::Number,
-            ColumnKind::Category(categories) => As::Category(categories),
-            ColumnKind::Text(words) => As::Text(Lexicon::of(words)),
-        });
+        let columns = schema
+            .columns
+            .iter()
+            .map(|column| match (&column.format, &column.kind) {
+                (Format::Dates(order, part), ColumnKind::Category(all)) => {
+                    let known = all.values.iter().filter_map(|value| value.parse().ok());
+                    As::Date(*order, *part, Some(known.collect()))
+                }
+                (Format::Dates(order, part), _) => As::Date(*order, *part, None),
+                (Format::Numbers(notation), ColumnKind::Number(_)) => As::Number(notation.clone()),
+                (_, ColumnKind::Number(_)) => As::Number(Notation::default()),
+                (_, ColumnKind::Category(categories)) => As::Category(Places::of(&categories.values)),
+                (_, ColumnKind::Text(words)) => As::Text(Lexicon::of(words)),
+            });
         Self {
             missing: &schema.missing,
-            columns: kinds.collect(),
+            columns: columns.collect(),
         }
     }
 
-    /// Adds the cell of a column. Returns false, and adds one that is missing, if a number is expected and it is something
-    /// else.
-    pub fn read(&self, column: usize, cell: &str, into: &mut Cells) -> bool {
+    /// Adds the cell of a column; one that is missing, if a number or a date is expected and it is something else.
+    pub fn read(&self, column: usize, cell: &str, into: &mut Cells) -> Found {
         if is_missing(cell, self.missing) {
             into.push_missing();
-            return true;
+            return Found::Known;
         }
         let value = match &self.columns[column] {
-            As::Number => parse(cell),
-            As::Category(categories) => {
-                let place = categories.values.iter().position(|value| value == cell);
-                Some(place.map_or(UNKNOWN, |place| place as f64))
+            As::Number(notation) => notation.read(cell),
+            As::Category(places) => {
+                let place = places.of_cell(cell);
+                into.values.push(place.map_or(UNKNOWN, |place| place as f64));
+                return if place.is_some() {
+                    Found::Known
+                } else {
+                    Found::Unseen
+                };
             }
             As::Text(lexicon) => {
                 into.texts.push(lexicon.bag(cell));
                 Some((into.texts.len() - 1) as f64)
             }
+            As::Date(order, part, known) => {
+                let moment = Moment::read(cell, *order);
+                moment.map(|moment| match (part.of(&moment), known) {
+                    (Some(value), Some(known)) => {
+                        let place = known.iter().position(|other| *other == value);
+                        place.map_or(UNKNOWN, |place| place as f64)
+                    }
+                    (value, _) => value.unwrap_or(f64::NAN),
+                })
+            }
         };
         into.values.push(value.unwrap_or(f64::NAN));
-        value.is_some()
+        match value.is_some() || is_gap(cell) {
+            true => Found::Known,
+            false => Found::Wrong,
+        }
+    }
+
+    /// Adds a value of JSON in the same way.
+    pub fn read_json(&self, column: usize, value: &Value, into: &mut Cells) -> Found {
+        match (value, &self.columns[column]) {
+            (Value::Null, _) => {
+                into.push_missing();
+                Found::Known
+            }
+            // However the file wrote its numbers, this is one.
+            (Value::Number(number), As::Number(_)) => {
+                let number = number.as_f64().filter(|number| number.abs() <= MOST);
+                into.values.push(number.unwrap_or(f64::NAN));
+                if number.is_some() {
+                    Found::Known
+                } else {
+                    Found::Wrong
+                }
+            }
+            (Value::String(text), _) => self.read(column, text.trim(), into),
+            (Value::Array(_) | Value::Object(_), _) => {
+                into.push_missing();
+                Found::Wrong
+            }
+            (value, _) => self.read(column, &value.to_string(), into),
+        }
     }
 }

@@ -175,26 +175,26 @@ fn names_of(text: &str, ends: &[usize]) -> Vec<String> {
     starts.zip(ends).enumerate().map(name).collect()
 }
 
-/// The separator that occurs most in the first line: a comma, a semicolon or a tab.
+/// What may stand between fields; of those that are equally frequent, the first.
+const SEPARATORS: [u8; 4] = [b',', b'\t', b';', b'|'];
+
+/// The separator that occurs most in the first line, outside of quotes.
 fn separator(bytes: &[u8]) -> u8 {
-    let (mut quoted, mut counts) = (false, [0; 3]);
+    let (mut quoted, mut counts) = (false, SEPARATORS.map(|_| 0));
     let is_end = |byte: &&u8| matches!(byte, b'\n' | b'\r');
     let first = bytes.iter().skip_while(is_end).take_while(|byte| !is_end(byte));
     for byte in first {
-        match byte {
-            b'"' => quoted = !quoted,
-            _ if quoted => {}
-            b',' => counts[0] += 1,
-            b';' => counts[1] += 1,
-            b'\t' => counts[2] += 1,
-            _ => {}
+        quoted ^= *byte == b'"';
+        if let Some(at) = SEPARATORS
+            .iter()
+            .position(|separator| separator == byte && !quoted)
+        {
+            counts[at] += 1;
         }
     }
-    match counts {
-        [commas, semicolons, tabs] if semicolons > commas && semicolons >= tabs => b';',
-        [commas, _, tabs] if tabs > commas => b'\t',
-        _ => b',',
-    }
+    let most = counts.iter().max().copied().unwrap_or(0);
+    let at = counts.iter().position(|count| *count == most);
+    SEPARATORS[at.unwrap_or(0)]
 }
 
 /// One record: its fields' bytes without quotes, and where each ends.
@@ -316,6 +316,7 @@ mod tests {
             b"a,b\r1,x\r2,\"y, z\"",
             b"\n\na;b\n\n1;x\n2;y, z",
             b"a\tb\n1\tx\n2\ty, z\n",
+            b"a|b\n1|x\n2|y, z\n",
             plain,
         ] {
             let (rows, faults) = read(other);

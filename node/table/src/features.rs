@@ -153,12 +153,14 @@ impl Features {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schema::{Categories, Column, Target};
+    use crate::number::Notation;
+    use crate::schema::{Categories, Column, Format, Target};
     use crate::text::Words;
 
     fn schema(columns: Vec<(ColumnKind, u64)>) -> Schema {
         let column = |(at, (kind, missing))| Column {
             name: format!("c{at}"),
+            format: Format::Plain,
             kind,
             missing,
         };
@@ -168,6 +170,8 @@ mod tests {
                 name: "t".into(),
                 mean: 0.0,
                 deviation: 1.0,
+                learnt: None,
+                notation: Notation::default(),
             },
             ignored: Vec::new(),
             missing: Vec::new(),

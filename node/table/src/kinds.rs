@@ -1,19 +1,26 @@
 //! Guesses what a column is from its cells.
 
 use crate::csv::Rows;
-use crate::number::{grouped, parse};
+use crate::date::{Moment, Order};
+use crate::number::{Notation, grouped, measured};
 use crate::options::Kind;
-use crate::schema::is_missing;
-use std::collections::HashSet;
+use crate::schema::{is_gap, is_missing};
+use std::collections::{BTreeMap, HashSet};
 
 /// What was guessed, with what a message needs.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Guess {
     pub kind: Kind,
     /// Why, if it is ignored.
     pub why: String,
-    /// Cells that are numbers.
-    pub numbers: u64,
+    /// Cells that are numbers, or dates of a column of dates.
+    pub fitting: u64,
+    /// How its numbers are written.
+    pub notation: Notation,
+    /// How its dates are written; none if nothing tells which of two numbers is the day.
+    pub order: Option<Order>,
+    /// What else is in a column that is nearly one of numbers; empty: it is not.
+    pub spoilt: String,
 }
 
 /// Most words in a column of numbers that count as mistakes, whatever its length; a guess.
@@ -30,50 +37,155 @@ const REPEATS: usize = 2;
 /// Texts with fewer words on average are names or numbers of something; a guess.
 const WORDS: usize = 3;
 
-/// Guesses the kind of an input.
-pub(crate) fn input(rows: &Rows, column: usize, missing: &[String]) -> Guess {
-    let cells = Cells {
-        rows,
-        column,
-        missing,
-    };
-    let seen = Seen::of(cells);
-    let (kind, why) = match cells.distinct(2) {
-        0 => (Kind::Ignore, "every cell is missing".into()),
-        1 if seen.gaps == 0 => (Kind::Ignore, "the same value in every row".into()),
-        _ if seen.is_counter(cells) => (Kind::Ignore, "a different value in every row".into()),
-        _ if seen.is_number() => (Kind::Number, String::new()),
-        _ => match cells.distinct(usize::MAX) {
-            distinct if distinct <= TEXTS || distinct * REPEATS <= seen.filled => {
-                (Kind::Category, String::new())
-            }
-            _ if cells.words() >= WORDS * seen.filled => (Kind::Text, String::new()),
-            distinct => {
-                let distinct = grouped(distinct as u64);
-                (Kind::Ignore, format!("{distinct} different texts"))
-            }
-        },
-    };
-    let numbers = seen.numbers;
-    Guess { kind, why, numbers }
+/// Guesses the kind of each column, as an input and as a target.
+pub(crate) struct Guesses<'a> {
+    rows: &'a Rows,
+    missing: &'a [String],
+    /// Of each column, how many cells are numbers with a point and with a comma.
+    tallies: Vec<[Tally<'a>; 2]>,
+    /// Whether the file has commas before decimals, as far as can be told.
+    comma: bool,
 }
 
-/// Guesses whether a target is a number or a class.
-pub(crate) fn target(rows: &Rows, column: usize, missing: &[String]) -> Guess {
-    let cells = Cells {
-        rows,
-        column,
-        missing,
-    };
-    let seen = Seen::of(cells);
-    let kind = match seen.is_number() && !seen.are_classes(cells) {
-        true => Kind::Number,
-        false => Kind::Category,
-    };
-    Guess {
-        kind,
-        why: String::new(),
-        numbers: seen.numbers,
+/// The cells of a column that are numbers in one notation.
+#[derive(Default)]
+struct Tally<'a> {
+    numbers: u64,
+    units: BTreeMap<&'a str, u64>,
+}
+
+impl<'a> Tally<'a> {
+    fn add(&mut self, measured: Option<(f64, &'a str)>) {
+        if let Some((_, unit)) = measured {
+            self.numbers += 1;
+            *self.units.entry(unit).or_default() += 1;
+        }
+    }
+
+    /// The unit that most cells have. A bare number may be an amount of a currency, but no percentage.
+    fn unit(&self) -> &'a str {
+        let bare = self.units.get("").copied().unwrap_or(0);
+        let units = self.units.iter().filter(|(unit, count)| match **unit {
+            "" => false,
+            "%" => **count > bare,
+            _ => true,
+        });
+        units
+            .max_by_key(|(_, count)| **count)
+            .map_or("", |(unit, _)| unit)
+    }
+}
+
+impl<'a> Guesses<'a> {
+    pub fn of(rows: &'a Rows, missing: &'a [String]) -> Self {
+        let mut all = Self {
+            rows,
+            missing,
+            tallies: Vec::new(),
+            comma: false,
+        };
+        for column in 0..rows.header.len() {
+            let mut tallies = [Tally::default(), Tally::default()];
+            for cell in all.cells(column).filled() {
+                tallies[0].add(measured(cell, false));
+                tallies[1].add(measured(cell, true));
+            }
+            // A column of numbers, most of which are none with a point.
+            all.comma |=
+                tallies[1].numbers > tallies[0].numbers && 2 * tallies[1].numbers > rows.len() as u64;
+            all.tallies.push(tallies);
+        }
+        all
+    }
+
+    fn cells(&self, column: usize) -> Cells<'a> {
+        Cells {
+            rows: self.rows,
+            column,
+            missing: self.missing,
+        }
+    }
+
+    fn notation(&self, column: usize) -> Notation {
+        let [point, comma] = &self.tallies[column];
+        let either = || {
+            let has_comma = || self.cells(column).filled().any(|cell| cell.contains(','));
+            self.comma || self.rows.separator == b';' && comma.numbers > 0 && has_comma()
+        };
+        let is_comma = comma.numbers > point.numbers || comma.numbers == point.numbers && either();
+        Notation {
+            comma: is_comma,
+            unit: if is_comma { comma } else { point }.unit().to_owned(),
+        }
+    }
+
+    /// The kind of an input.
+    pub fn input(&self, column: usize) -> Guess {
+        let cells = self.cells(column);
+        let notation = self.notation(column);
+        let seen = Seen::of(cells, &notation);
+        let (kind, why) = match cells.distinct(2) {
+            0 => (Kind::Ignore, "every cell is missing".into()),
+            1 if seen.gaps == 0 => (Kind::Ignore, "the same value in every row".into()),
+            _ if seen.is_date() && seen.order().is_none() => (
+                Kind::Ignore,
+                format!(
+                    "dates whose day and month cannot be told apart: write columns.{name}=day-first or \
+                     columns.{name}=month-first",
+                    name = self.rows.header[column]
+                ),
+            ),
+            _ if seen.is_date() => (Kind::Date, String::new()),
+            _ if seen.is_counter(cells) => (Kind::Ignore, "a different value in every row".into()),
+            _ if seen.is_number() => (Kind::Number, String::new()),
+            _ => match cells.distinct(usize::MAX) {
+                distinct if distinct <= TEXTS || distinct * REPEATS <= seen.filled => {
+                    (Kind::Category, String::new())
+                }
+                _ if cells.words() >= WORDS * seen.filled => (Kind::Text, String::new()),
+                distinct => {
+                    let distinct = grouped(distinct as u64);
+                    (Kind::Ignore, format!("{distinct} different texts"))
+                }
+            },
+        };
+        let spoilt = match kind {
+            Kind::Category | Kind::Ignore | Kind::Text if why.is_empty() || why.ends_with("texts") => {
+                seen.spoilt(cells, &notation)
+            }
+            _ => String::new(),
+        };
+        Guess {
+            kind,
+            why,
+            fitting: if kind == Kind::Date {
+                seen.dates[0].max(seen.dates[1])
+            } else {
+                seen.numbers
+            },
+            notation,
+            order: seen.order(),
+            spoilt,
+        }
+    }
+
+    /// Whether a target is a number or a class.
+    pub fn target(&self, column: usize) -> Guess {
+        let cells = self.cells(column);
+        let notation = self.notation(column);
+        let seen = Seen::of(cells, &notation);
+        let kind = match seen.is_number() && !seen.are_classes(cells) {
+            true => Kind::Number,
+            false => Kind::Category,
+        };
+        Guess {
+            kind,
+            why: String::new(),
+            fitting: seen.numbers,
+            notation,
+            order: None,
+            spoilt: String::new(),
+        }
     }
 }
 
@@ -109,37 +221,73 @@ impl<'a> Cells<'a> {
 struct Seen {
     filled: usize,
     gaps: usize,
+    /// Of the filled ones, those that mean a gap if the others are numbers or dates.
+    marks: u64,
     numbers: u64,
+    /// Those that are dates if the day comes first, and if the month does.
+    dates: [u64; 2],
+    /// Whether the order makes a difference.
+    ordered: bool,
     /// Whether all numbers are whole.
     whole: bool,
     range: (f64, f64),
 }
 
 impl Seen {
-    fn of(cells: Cells) -> Self {
+    fn of(cells: Cells, notation: &Notation) -> Self {
         let mut seen = Self {
             filled: 0,
             gaps: 0,
+            marks: 0,
             numbers: 0,
+            dates: [0; 2],
+            ordered: false,
             whole: true,
             range: (f64::INFINITY, f64::NEG_INFINITY),
         };
         for cell in cells.filled() {
             seen.filled += 1;
-            if let Some(value) = parse(cell) {
+            let dates = [Order::DayFirst, Order::MonthFirst].map(|order| Moment::read(cell, order));
+            seen.dates[0] += u64::from(dates[0].is_some());
+            seen.dates[1] += u64::from(dates[1].is_some());
+            // With points the day always comes first.
+            let pointed = || cell.bytes().find(|byte| !byte.is_ascii_digit()) == Some(b'.');
+            seen.ordered |= dates[0] != dates[1] && !pointed();
+            if let Some(value) = notation.read(cell) {
                 seen.numbers += 1;
                 seen.whole &= value.trunc() == value;
                 seen.range = (seen.range.0.min(value), seen.range.1.max(value));
+            } else if is_gap(cell) {
+                seen.marks += 1;
             }
         }
         seen.gaps = cells.rows.len() - seen.filled;
         seen
     }
 
-    /// Whether the cells are numbers, but for a few mistakes.
+    /// Whether cells of which so many are numbers, or dates, are all such, but for gaps and a few mistakes.
+    fn are(&self, fitting: u64) -> bool {
+        let words = self.filled as u64 - self.marks - fitting;
+        words <= MISTAKES.max(fitting / 100) && 10 * words < fitting
+    }
+
     fn is_number(&self) -> bool {
-        let words = self.filled as u64 - self.numbers;
-        words <= MISTAKES.max(self.numbers / 100) && 10 * words < self.numbers
+        self.are(self.numbers)
+    }
+
+    fn is_date(&self) -> bool {
+        let dates = self.dates[0].max(self.dates[1]);
+        // Numbers such as 20240305 are dates only if all of them are.
+        self.are(dates) && (self.numbers == 0 || self.filled as u64 - self.marks == dates)
+    }
+
+    /// How dates are written, if that can be told.
+    fn order(&self) -> Option<Order> {
+        match self.dates[0].cmp(&self.dates[1]) {
+            std::cmp::Ordering::Less => Some(Order::MonthFirst),
+            std::cmp::Ordering::Equal if self.ordered => None,
+            _ => Some(Order::DayFirst),
+        }
     }
 
     /// Whether the numbers are few and whole, so that they name classes.
@@ -155,6 +303,32 @@ impl Seen {
         let fits = all && self.filled > 2 && most - least == (self.filled - 1) as f64;
         fits && cells.distinct(usize::MAX) == self.filled
     }
+
+    /// Of a column in which most cells are numbers, how many are, and what the others are.
+    fn spoilt(&self, cells: Cells, notation: &Notation) -> String {
+        if 2 * self.numbers <= self.filled as u64 {
+            return String::new();
+        }
+        let mut others = BTreeMap::<&str, u64>::new();
+        let words = cells
+            .filled()
+            .filter(|cell| notation.read(cell).is_none() && !is_gap(cell));
+        words.for_each(|cell| *others.entry(cell).or_default() += 1);
+        let (word, count) = others
+            .iter()
+            .max_by_key(|(_, count)| **count)
+            .unwrap_or((&"", &0));
+        let more = match others.len() {
+            0 | 1 => String::new(),
+            kinds => format!(" and {} others", grouped(kinds as u64 - 1)),
+        };
+        let shown: String = word.chars().take(24).collect();
+        format!(
+            "{} numbers and {} times {shown:?}{more}",
+            grouped(self.numbers),
+            grouped(*count)
+        )
+    }
 }
 
 #[cfg(test)]
@@ -164,7 +338,8 @@ mod tests {
     fn guess(cells: &str) -> (Kind, Kind) {
         let (rows, _) = Rows::read("t.csv", format!("a,b\n{cells}").replace(' ', ",b\n").as_bytes()).unwrap();
         let missing = ["", "NA"].map(str::to_owned);
-        (input(&rows, 0, &missing).kind, target(&rows, 0, &missing).kind)
+        let guesses = Guesses::of(&rows, &missing);
+        (guesses.input(0).kind, guesses.target(0).kind)
     }
 
     #[test]

@@ -22,11 +22,14 @@
 //! ```
 
 mod card;
+mod category;
 mod cells;
 mod csv;
+mod date;
 mod error;
 mod features;
 mod frequent;
+mod gzip;
 mod kinds;
 mod measure;
 pub mod metrics;
@@ -45,16 +48,22 @@ mod text;
 pub use card::{card, tested};
 pub use cells::Row;
 pub use csv::write_field;
+pub use date::Order;
 pub use error::{Fault, Faults, TableError};
 pub use features::Features;
+pub use gzip::unpacked;
 pub use measure::{classes, positive};
 pub use network::{Dense, Member, Network, softmax};
-pub use number::{grouped, short};
-pub use options::{BadRows, ClassWeights, Kind, Model, Options};
+pub use number::{Notation, grouped, short};
+pub use options::{BadRows, ClassWeights, Kind, Log, Model, Options};
 pub use parquet::as_csv;
 pub use plan::Plan;
-pub use predict::{Judged, Predictor, class_json, judge, write_class};
-pub use schema::{Categories, Column, ColumnKind, Ignored, Numbers, Schema, Target};
+pub use predict::{
+    Decision, Importance, Judged, Predicted, Predictor, class_json, describe_importance, judge, write_class,
+};
+pub use schema::{
+    Categories, Column, ColumnKind, DatePart, Format, Ignored, Learnt, Numbers, Schema, Target, Trend,
+};
 pub use search::{Leaderboard, Trial, changed_settings};
 pub use split::{Part, Split};
 pub use table::Table;

@@ -1,9 +1,9 @@
 //! Measures columns over the training rows: sequential sums in f64 and exact quantiles, so that all machines agree.
 
+use crate::category::{counted, key};
 use crate::frequent::frequent;
 use crate::number::parse;
 use crate::schema::{Categories, Numbers};
-use std::collections::HashMap;
 
 /// Most categories of a column that get an input of their own.
 const MOST: usize = 256;
@@ -14,6 +14,41 @@ pub(crate) fn mean_and_deviation(values: &[f64]) -> (f64, f64) {
     let mean = values.iter().sum::<f64>() / count;
     let squares: f64 = values.iter().map(|value| (value - mean) * (value - mean)).sum();
     (mean, (squares / count).sqrt())
+}
+
+/// What differences are divided by: a deviation, or 1 if there is none.
+pub(crate) fn width(deviation: f64) -> f32 {
+    if deviation > 0.0 { deviation as f32 } else { 1.0 }
+}
+
+/// The line of least squares through points: the mean of x, the slope, and the share of the variance of y that it explains. None if
+/// all x or all y are equal.
+pub(crate) fn line(points: impl Iterator<Item = (f64, f64)>) -> Option<(f64, f64, f64)> {
+    let (x, y): (Vec<f64>, Vec<f64>) = points.unzip();
+    let ((middle, wide), (mean, high)) = (mean_and_deviation(&x), mean_and_deviation(&y));
+    let products = x.iter().zip(&y).map(|(x, y)| (x - middle) * (y - mean));
+    let both = products.sum::<f64>() / x.len().max(1) as f64;
+    let is_line = wide > 0.0 && high > 0.0;
+    is_line.then(|| {
+        (
+            middle,
+            both / (wide * wide),
+            both * both / (wide * wide * high * high),
+        )
+    })
+}
+
+/// The third moment over the third power of the deviation; 0 if all values are equal.
+pub(crate) fn skewness(values: &[f64]) -> f64 {
+    let (mean, deviation) = mean_and_deviation(values);
+    let cube = |value: &f64| {
+        let scaled = (value - mean) / deviation;
+        scaled * scaled * scaled
+    };
+    match deviation > 0.0 {
+        true => values.iter().map(cube).sum::<f64>() / values.len() as f64,
+        false => 0.0,
+    }
 }
 
 /// Statistics of numbers, at least one.
@@ -36,10 +71,7 @@ pub(crate) fn numbers(mut values: Vec<f64>) -> Numbers {
 
 /// The values that occur often enough.
 pub(crate) fn categories<'a>(values: impl Iterator<Item = &'a str>) -> Categories {
-    let mut counts = HashMap::<&str, u64>::new();
-    for value in values {
-        *counts.entry(value).or_default() += 1;
-    }
+    let counts = counted(values);
     let distinct = counts.len();
     let kept = frequent(counts, MOST);
     Categories {
@@ -48,11 +80,10 @@ pub(crate) fn categories<'a>(values: impl Iterator<Item = &'a str>) -> Categorie
     }
 }
 
-/// Classes in their order: numbers by size, words by bytes.
+/// Classes in their order: numbers by size, words by bytes. Spellings of one value are one class.
 pub fn classes<'a>(values: impl Iterator<Item = &'a str>) -> Vec<String> {
-    let mut all: Vec<&str> = values.collect();
+    let mut all: Vec<&str> = counted(values).into_keys().collect();
     all.sort_unstable();
-    all.dedup();
     if all.iter().all(|class| parse(class).is_some()) {
         all.sort_by(|a, b| parse(a).unwrap_or(0.0).total_cmp(&parse(b).unwrap_or(0.0)));
     }
@@ -62,8 +93,8 @@ pub fn classes<'a>(values: impl Iterator<Item = &'a str>) -> Vec<String> {
 /// Of two classes, the one that a question is about: one that says yes, or else the rarer.
 pub fn positive(classes: &[String], counts: &[u64]) -> usize {
     let says_yes = |class: &String| {
-        let class = class.to_lowercase();
-        ["1", "yes", "y", "true", "t", "positive", "pos"].contains(&class.as_str())
+        let class = key(class).to_lowercase();
+        ["1", "yes", "y", "t", "positive", "pos"].contains(&class.as_str())
     };
     let rarest = || (0..classes.len()).min_by_key(|class| counts[*class]).unwrap_or(0);
     classes.iter().position(says_yes).unwrap_or_else(rarest)

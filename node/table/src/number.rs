@@ -1,11 +1,114 @@
 //! Numbers in texts: read as the table means them, written for people.
 
+use serde::{Deserialize, Serialize};
+
 /// The greatest number that a cell may be, with room for squares in f32; the rest are typing errors.
-const MOST: f64 = 1e15;
+pub(crate) const MOST: f64 = 1e15;
 
 /// A cell as a number; none if it is none or too large. Takes what Rust's `f64` takes, which rounds correctly everywhere.
 pub(crate) fn parse(cell: &str) -> Option<f64> {
     cell.parse().ok().filter(|value: &f64| value.abs() <= MOST)
+}
+
+/// How a column writes its numbers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Notation {
+    /// Whether a comma stands before the decimals, as in `25.066,65`.
+    pub comma: bool,
+    /// What stands beside each number, such as `%` or `EUR`; empty: nothing.
+    pub unit: String,
+}
+
+/// What may stand beside a number: percent, currencies by sign, and by their codes (ISO 4217).
+const UNITS: [&str; 38] = [
+    "US$", "A$", "C$", "R$", "%", "$", "\u{20AC}", "\u{A3}", "\u{A5}", "\u{20B9}", "\u{20BD}", "\u{20A9}",
+    "\u{20BA}", "\u{20B4}", "\u{20AA}", "\u{E3F}", "\u{20AB}", "\u{20B1}", "USD", "EUR", "GBP", "JPY", "CNY",
+    "INR", "CHF", "CAD", "AUD", "NZD", "BRL", "MXN", "RUB", "KRW", "TRY", "SEK", "NOK", "DKK", "PLN", "ZAR",
+];
+
+/// Between thousands, beside the comma or the point: blanks and the Swiss apostrophes.
+const BETWEEN: [char; 6] = [' ', '\u{A0}', '\u{2009}', '\u{202F}', '\'', '\u{2019}'];
+
+impl Notation {
+    pub(crate) fn is_plain(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// A cell as a number: also with thousands in groups, a unit, parentheses around what is negative, or the apostrophe by which
+    /// spreadsheets mark texts. None if it is none, is too large, or has another unit than the column.
+    pub fn read(&self, cell: &str) -> Option<f64> {
+        let (value, unit) = measured(cell, self.comma)?;
+        // A bare number may stand among amounts of a currency, but 0.25 is not 0.25 %.
+        let fits = unit == self.unit || unit.is_empty() && (self.unit != "%" || value == 0.0);
+        fits.then_some(value)
+    }
+}
+
+/// A number and its unit, which is empty if there is none.
+pub(crate) fn measured(cell: &str, comma: bool) -> Option<(f64, &str)> {
+    if !comma && let Some(value) = parse(cell) {
+        return Some((value, ""));
+    }
+    let body = cell.strip_prefix('\'').unwrap_or(cell);
+    let inner = body.strip_prefix('(').and_then(|body| body.strip_suffix(')'));
+    let (body, mut negative) = (inner.unwrap_or(body).trim(), inner.is_some());
+    let mut signed = |body: &'_ str| -> Option<usize> {
+        let sign = body
+            .chars()
+            .next()
+            .filter(|sign| matches!(sign, '-' | '+' | '\u{2212}'))?;
+        negative |= sign != '+';
+        Some(sign.len_utf8())
+    };
+    let body = &body[signed(body).unwrap_or(0)..];
+    let beside = |unit: &&'static str| body.starts_with(*unit) || body.ends_with(*unit);
+    let unit = UNITS.into_iter().find(|unit| beside(&unit)).unwrap_or("");
+    let body = body.strip_prefix(unit).unwrap_or(body);
+    let body = body.strip_suffix(unit).unwrap_or(body).trim();
+    // The sign may also follow the currency.
+    let body = match unit.is_empty() {
+        true => body,
+        false => &body[signed(body).unwrap_or(0)..],
+    };
+    let value = parse(&plain(body, comma)?)?;
+    Some((if negative { -value } else { value }, unit))
+}
+
+/// Digits as Rust reads them: without groups, with a point before the decimals.
+fn plain(body: &str, comma: bool) -> Option<String> {
+    let (point, group) = if comma { (',', '.') } else { ('.', ',') };
+    let (whole, decimals) = body.split_once(point).unwrap_or((body, ""));
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let (fraction, exponent) = decimals.split_at(decimals.find(['e', 'E']).unwrap_or(decimals.len()));
+    let exponent_digits = exponent.get(1..).unwrap_or("");
+    let exponent_digits = exponent_digits
+        .strip_prefix(['-', '+'])
+        .unwrap_or(exponent_digits);
+    if !digits(fraction) || !digits(exponent_digits) || exponent.len() == 1 {
+        return None;
+    }
+    let between = whole
+        .chars()
+        .find(|letter| *letter == group || BETWEEN.contains(letter));
+    let whole = match between {
+        None if digits(whole) => whole.to_owned(),
+        None => return None,
+        Some(between) => {
+            let groups: Vec<&str> = whole.split(between).collect();
+            let (first, last) = (groups[0], groups[groups.len() - 1]);
+            // In India the middle groups have two digits.
+            let middle = |group: &&str| group.len() == 3 || group.len() == 2 && between == ',';
+            let sound = (1..=3).contains(&first.len())
+                && !first.starts_with('0')
+                && last.len() == 3
+                && groups[1..].iter().all(middle);
+            match sound && groups.iter().all(|group| digits(group)) {
+                true => groups.concat(),
+                false => return None,
+            }
+        }
+    };
+    (!whole.is_empty() || !fraction.is_empty()).then(|| format!("{whole}.{fraction}{exponent}"))
 }
 
 /// Why a cell is no number that can be used.
@@ -132,6 +235,71 @@ mod tests {
             ("007", 7.0),
         ] {
             assert_eq!(parse(text), Some(value));
+        }
+    }
+
+    #[test]
+    fn numbers_are_read_as_people_write_them() {
+        let point = |unit: &str| Notation {
+            comma: false,
+            unit: unit.into(),
+        };
+        let comma = |unit: &str| Notation {
+            comma: true,
+            unit: unit.into(),
+        };
+        for (notation, cell, value) in [
+            (point(""), "25,066.65", 25_066.65),
+            (point(""), "25 066.65", 25_066.65),
+            (point(""), "25\u{A0}066", 25_066.0),
+            (point(""), "25'066.65", 25_066.65),
+            (point(""), "12,34,567", 1_234_567.0),
+            (point(""), "'25066.65", 25_066.65),
+            (point(""), "(25,066.65)", -25_066.65),
+            (point(""), "-1,000", -1000.0),
+            (point(""), "\u{2212}3", -3.0),
+            (point(""), "1.5E+3", 1500.0),
+            (point("$"), "$25,066.65", 25_066.65),
+            (point("$"), "-$5", -5.0),
+            (point("$"), "$-5", -5.0),
+            (point("$"), "($5)", -5.0),
+            (point("$"), "5", 5.0),
+            (point("EUR"), "25066.65 EUR", 25_066.65),
+            (point("EUR"), "EUR 7", 7.0),
+            (point("%"), "25.1%", 25.1),
+            (point("%"), "25.1 %", 25.1),
+            (point("%"), "0", 0.0),
+            (comma(""), "25066,65", 25_066.65),
+            (comma(""), "25.066,65", 25_066.65),
+            (comma(""), "1.234", 1234.0),
+            (comma(""), "0,123", 0.123),
+            (comma(""), ",5", 0.5),
+            (comma(""), "1,5e3", 1500.0),
+            (comma("\u{20AC}"), "25.066,65 \u{20AC}", 25_066.65),
+        ] {
+            assert_eq!(notation.read(cell), Some(value), "{cell} {notation:?}");
+        }
+        for (notation, cell) in [
+            (point(""), "25066,65"),
+            (point(""), "0,123"),
+            (point(""), "1,2345"),
+            (point(""), "12,34"),
+            (point(""), "1,234 567"),
+            (point(""), "5 kg"),
+            (point(""), "$5"),
+            (point("$"), "5 EUR"),
+            (point("%"), "0.25"),
+            (point(""), "01.02.2024"),
+            (point(""), "1e"),
+            (point(""), "-"),
+            (point(""), "."),
+            (point(""), "%"),
+            (point(""), "()"),
+            (comma(""), "25.06"),
+            (comma(""), "inf"),
+            (comma(""), "1e999"),
+        ] {
+            assert_eq!(notation.read(cell), None, "{cell} {notation:?}");
         }
     }
 }

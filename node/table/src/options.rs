@@ -21,8 +21,15 @@ pub struct Options {
     pub split_column: String,
     /// Rows with equal values in this column stay in one part.
     pub split_by: String,
-    /// The last rows by this column, a number or an ISO date, are the test.
+    /// The last rows by this column, a number or a date, are the test.
     pub split_time: String,
+    /// Whether the logarithm of a number is learnt.
+    pub log: Log,
+    /// Of two classes: above which probability the answer is the positive one; `f1`: the threshold with the best F1 on the validation
+    /// rows.
+    pub threshold: String,
+    /// A column with the weight of each row in the loss; empty: all weigh the same.
+    pub weight: String,
     /// Whether rare classes weigh more in the loss.
     pub class_weights: ClassWeights,
     /// The kind of model.
@@ -59,6 +66,9 @@ impl Default for Options {
             split_column: String::new(),
             split_by: String::new(),
             split_time: String::new(),
+            log: Log::Auto,
+            threshold: "0.5".into(),
+            weight: String::new(),
             class_weights: ClassWeights::Off,
             model: Model::Mlp,
             trials: None,
@@ -93,6 +103,14 @@ pub enum Kind {
     Category,
     /// As words; never the target.
     Text,
+    /// As a date, if its order of day and month can be told; never the target.
+    Date,
+    /// As a date such as 31/12/2024; never the target.
+    #[serde(rename = "day-first")]
+    DayFirst,
+    /// As a date such as 12/31/2024; never the target.
+    #[serde(rename = "month-first")]
+    MonthFirst,
     /// Not at all.
     Ignore,
 }
@@ -105,6 +123,18 @@ pub enum BadRows {
     Fail,
     /// Go on without them.
     Skip,
+}
+
+/// Whether a model learns a number's logarithm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Log {
+    /// If large values are rare and far from the others.
+    Auto,
+    /// Yes.
+    On,
+    /// No.
+    Off,
 }
 
 /// Weights of classes in the loss.

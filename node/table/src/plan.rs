@@ -68,6 +68,10 @@ const STEPS: [u32; 5] = [
 /// Most parameters of all trials together: each peer holds and exchanges them all.
 const MOST_PARAMETERS: usize = 1_000_000;
 
+/// Most parameters of the usual model, and the units that its hidden layers may have where it would have more; guesses.
+const MOST_USUAL: usize = 5_000_000;
+const NARROWER: [usize; 4] = [MOST_UNITS, 64, 16, 4];
+
 /// Most trials; a guess.
 const MOST_TRIALS: u32 = 128;
 
@@ -113,17 +117,30 @@ impl Plan {
                     options,
                     "it describes one network: give its layers too, such as hidden=128-64",
                 )?;
-                Ok(Self::members(features).collect())
+                Ok(Self::members(features, outputs))
             }
             (None, _) => Ok(vec![Self::one(options, features)?]),
         }
     }
 
-    /// Those of the usual model.
-    fn members(features: &Features) -> impl Iterator<Item = Self> {
-        MEMBERS
-            .iter()
-            .map(|(hidden, bins, rate)| Self::new(features, hidden, *bins).learning(*rate))
+    /// Those of the usual model. Of a table that is too wide for them, they read no numbers in bins, then have narrower first layers.
+    fn members(features: &Features, outputs: usize) -> Vec<Self> {
+        let all = |bins: bool, most: usize| -> Vec<Self> {
+            let member = |(hidden, with_bins, rate): &(&[usize], bool, f32)| {
+                let mut plan = Self::new(features, hidden, *with_bins && bins).learning(*rate);
+                plan.hidden
+                    .iter_mut()
+                    .for_each(|units| *units = (*units).min(most));
+                plan
+            };
+            MEMBERS.iter().map(member).collect()
+        };
+        let fits = |plans: &Vec<Self>| {
+            plans.iter().map(|plan| plan.parameters(outputs)).sum::<usize>() <= MOST_USUAL
+        };
+        let narrower = NARROWER.into_iter().map(|most| all(false, most));
+        let mut tried = std::iter::once(all(true, MOST_UNITS)).chain(narrower);
+        tried.find(fits).unwrap_or_else(|| all(false, 1))
     }
 
     fn new(features: &Features, hidden: &[usize], bins: bool) -> Self {
@@ -221,7 +238,10 @@ impl Plan {
             return bad("trials", &asked, &why);
         }
         let drawn = (1..count).map(|number| Self::drawn(number, features));
-        let plans: Vec<Self> = Self::members(features).chain(drawn).collect();
+        let plans: Vec<Self> = Self::members(features, outputs)
+            .into_iter()
+            .chain(drawn)
+            .collect();
         let sizes = plans.iter().scan(0, |sum, plan| {
             *sum += plan.parameters(outputs);
             Some(*sum)

@@ -1,19 +1,25 @@
 //! A trained model with its schema: judges itself on a table's parts and predicts new rows.
 
 mod choice;
+mod importance;
 mod json;
+mod judged;
 
+pub(crate) use importance::percent;
+pub use importance::{Importance, describe as describe_importance};
 pub use json::class_json;
+pub use judged::{Judged, judge};
 
-use crate::cells::{Cells, Reader, Row};
+use crate::category::Places;
+use crate::cells::{Cells, Found, Reader, Row};
 use crate::csv::{Rows, write_field};
 use crate::error::{Fault, Faults, TableError};
 use crate::features::Features;
-use crate::metrics::{self, Metric};
+use crate::metrics;
 use crate::network::{Member, Network, softmax};
-use crate::number::{grouped, listed, not_a_number, short};
+use crate::number::{grouped, listed, not_a_number};
 use crate::parquet::as_csv;
-use crate::schema::{Schema, Target};
+use crate::schema::{Format, Schema, Target};
 use crate::table::Table;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
@@ -26,27 +32,70 @@ pub struct Predictor {
     network: Network,
     /// How much each member counts; they sum to 1.
     weights: Vec<f64>,
+    decision: Decision,
 }
 
-/// A model's judgement on a part of a table, beside those of simpler ones.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Judged {
-    /// Rows, or other samples, that were predicted.
-    pub rows: u64,
-    /// The model's metrics.
-    pub metrics: Vec<Metric>,
-    /// Of always answering with the training rows' mean, or with the shares of their classes.
-    pub constant: Vec<Metric>,
-    /// Of the linear member alone, if there is one.
-    pub linear: Vec<Metric>,
-    /// Rows by actual and predicted class; empty for numbers.
-    pub confusion: Vec<Vec<usize>>,
+/// What the validation rows said of how to use a model's outputs.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Decision {
+    /// Of two classes: above which probability the answer is the positive one.
+    pub threshold: f64,
+    /// Of two classes: the threshold with the best F1.
+    pub best: Option<f64>,
+    /// Times this are predicted numbers whose logarithm was learnt: the mean of a logarithm is not the logarithm of a mean (Duan
+    /// 1983, "Smearing estimate").
+    pub factor: f64,
+}
+
+/// The most likely of two classes.
+const LIKELIEST: f64 = 0.5;
+
+impl Default for Decision {
+    fn default() -> Self {
+        Self {
+            threshold: LIKELIEST,
+            best: None,
+            factor: 1.0,
+        }
+    }
+}
+
+impl Decision {
+    /// The class of an answer.
+    pub(super) fn class(&self, target: &Target, answer: &[f64]) -> usize {
+        match target {
+            Target::Class { positive, .. } if answer.len() == 2 && self.threshold != LIKELIEST => {
+                match answer[*positive] > self.threshold {
+                    true => *positive,
+                    false => 1 - positive,
+                }
+            }
+            _ => metrics::likeliest(answer),
+        }
+    }
+}
+
+/// A file's rows with predictions.
+#[derive(Clone, Debug)]
+pub struct Predicted {
+    /// As CSV or TSV.
+    pub text: String,
+    /// Of each column with values that training never saw, how many there are.
+    pub notes: Vec<String>,
+}
+
+impl From<String> for Predicted {
+    fn from(text: String) -> Self {
+        let notes = Vec::new();
+        Self { text, notes }
+    }
 }
 
 impl Predictor {
     /// A model of these members, which count as `weights` say.
-    pub fn new(schema: Schema, network: Network, weights: Vec<f64>) -> Self {
+    pub fn new(schema: Schema, network: Network, weights: Vec<f64>, decision: Decision) -> Self {
         Self {
+            decision,
             features: Features::of(&schema),
             schema,
             network,
@@ -59,17 +108,22 @@ impl Predictor {
         &self.weights
     }
 
+    /// How its outputs become answers.
+    pub fn decision(&self) -> Decision {
+        self.decision
+    }
+
     /// The columns and the target.
     pub fn schema(&self) -> &Schema {
         &self.schema
     }
 
     /// A member's answer: a number, or a probability for each class.
-    fn answer_of(&self, member: &Member, inputs: &[f32]) -> Vec<f64> {
+    fn answer_of(&self, member: &Member, inputs: &[f32], cells: Row) -> Vec<f64> {
         let outputs = member.outputs(inputs);
         match &self.schema.target {
-            Target::Number { mean, deviation, .. } => {
-                vec![f64::from(*mean) + f64::from(*deviation) * f64::from(outputs[0])]
+            Target::Number { .. } => {
+                vec![self.schema.target.natural(outputs[0], cells) * self.decision.factor]
             }
             Target::Class { .. } => softmax(&outputs),
         }
@@ -82,7 +136,7 @@ impl Predictor {
         let mut answer = vec![0.0; self.schema.target.outputs()];
         for (member, weight) in self.network.members.iter().zip(&self.weights) {
             if *weight > 0.0 {
-                let of_member = self.answer_of(member, &inputs);
+                let of_member = self.answer_of(member, &inputs, cells);
                 answer
                     .iter_mut()
                     .zip(of_member)
@@ -98,10 +152,11 @@ impl Predictor {
     /// # Errors
     ///
     /// If a column is missing, or some cells cannot be read as the schema says: all of them.
-    pub fn predict(&self, name: &str, bytes: &[u8]) -> Result<String, TableError> {
+    pub fn predict(&self, name: &str, bytes: &[u8]) -> Result<Predicted, TableError> {
         let (rows, faults) = Rows::read(name, &as_csv(name, bytes, &mut |_, _| {})?)?;
         let columns = self.places(name, &rows)?;
-        let cells = self.cells(name, &rows, &columns, faults)?;
+        let mut unseen = Unseen::default();
+        let cells = self.cells(name, &rows, &columns, (faults, &mut unseen))?;
         let (mut out, separator) = (String::new(), rows.separator);
         let target = self.schema.target.name();
         let mut names: Vec<String> = rows.header.clone();
@@ -123,18 +178,78 @@ impl Predictor {
                     let _ = write!(out, "{}", answer[0] as f32);
                 }
                 Target::Class { classes, .. } => {
-                    write_class(&mut out, classes, &answer, separator);
+                    let class = self.decision.class(&self.schema.target, &answer);
+                    write_class(&mut out, (classes, class), &answer, separator);
                 }
             }
             out.push('\n');
         }
-        Ok(out)
+        Ok(Predicted {
+            text: out,
+            notes: unseen.told(),
+        })
+    }
+
+    /// Judges the model on the rows of a file that also has the target, and tells what it did not know.
+    ///
+    /// # Errors
+    ///
+    /// As [`predict`](Self::predict), or if the target is missing somewhere or is no number or class of training.
+    pub fn score(&self, name: &str, bytes: &[u8]) -> Result<(Judged, Vec<String>), TableError> {
+        let (rows, mut faults) = Rows::read(name, &as_csv(name, bytes, &mut |_, _| {})?)?;
+        let columns = self.places(name, &rows)?;
+        let target = &self.schema.target;
+        let Some(column) = rows.column(target.name()) else {
+            return Err(TableError::Other(format!(
+                "{name} lacks the column {}, which tells the right answers",
+                target.name()
+            )));
+        };
+        let read = self.right_answers();
+        let mut actual = Vec::new();
+        for row in 0..rows.len() {
+            match read(rows.cell(row, column)) {
+                Some(value) => actual.push(value),
+                None => faults.push(Fault {
+                    line: rows.line(row),
+                    column: Some(target.name().to_owned()),
+                    what: format!(
+                        "{:?} is no answer that the model can give",
+                        rows.cell(row, column)
+                    ),
+                }),
+            }
+        }
+        let mut unseen = Unseen::default();
+        let cells = self.cells(name, &rows, &columns, (faults, &mut unseen))?;
+        if actual.is_empty() {
+            return Err(TableError::Other(format!("{name} has no rows to judge by")));
+        }
+        let answers: Vec<Vec<f64>> = (0..rows.len())
+            .map(|row| self.answer(cells.row(row, columns.len())))
+            .collect();
+        Ok((
+            Judged::of(target, &answers, &actual, self.decision),
+            unseen.told(),
+        ))
+    }
+
+    /// Reads the right answer in a cell of the target.
+    fn right_answers(&self) -> Box<dyn Fn(&str) -> Option<f64> + '_> {
+        match &self.schema.target {
+            Target::Number { notation, .. } => Box::new(|cell| notation.read(cell)),
+            Target::Class { classes, .. } => {
+                let places = Places::of(classes);
+                Box::new(move |cell| places.of_cell(cell).map(|place| place as f64))
+            }
+        }
     }
 
     /// Where the file has each input.
     fn places(&self, name: &str, rows: &Rows) -> Result<Vec<usize>, TableError> {
         let names = || self.schema.columns.iter().map(|column| column.name.as_str());
-        let missing: Vec<&str> = names().filter(|name| rows.column(name).is_none()).collect();
+        let mut missing: Vec<&str> = names().filter(|name| rows.column(name).is_none()).collect();
+        missing.dedup();
         match missing.is_empty() {
             true => Ok(names().filter_map(|name| rows.column(name)).collect()),
             false => Err(TableError::Other(format!(
@@ -151,18 +266,23 @@ impl Predictor {
         name: &str,
         rows: &Rows,
         columns: &[usize],
-        mut faults: Vec<Fault>,
+        (mut faults, unseen): (Vec<Fault>, &mut Unseen),
     ) -> Result<Cells, TableError> {
         let (reader, mut cells) = (Reader::of(&self.schema), Cells::default());
         for row in 0..rows.len() {
             for (at, column) in columns.iter().enumerate() {
                 let text = rows.cell(row, *column);
-                if !reader.read(at, text, &mut cells) {
-                    faults.push(Fault {
+                let schema = &self.schema.columns[at];
+                match reader.read(at, text, &mut cells) {
+                    Found::Known => {}
+                    // A date that is wrong is so in each of its parts.
+                    Found::Wrong if at > 0 && self.schema.columns[at - 1].name == schema.name => {}
+                    Found::Wrong => faults.push(Fault {
                         line: rows.line(row),
                         column: Some(rows.header[*column].clone()),
-                        what: not_a_number(text),
-                    });
+                        what: wrong(&schema.format, text),
+                    }),
+                    Found::Unseen => unseen.add(&schema.name, text),
                 }
             }
         }
@@ -201,10 +321,57 @@ impl Predictor {
         });
         Judged {
             linear: linear
-                .map(|answers| judge(target, &answers, &actual))
+                .map(|answers| judge(target, &answers, &actual, self.decision))
                 .unwrap_or_default(),
-            ..Judged::of(target, &answers, &actual)
+            ..Judged::of(target, &answers, &actual, self.decision)
         }
+    }
+}
+
+/// Why a cell cannot be read.
+fn wrong(format: &Format, cell: &str) -> String {
+    let why = not_a_number(cell);
+    match format {
+        Format::Dates(..) => why.replace("is not a number", "is not a date as training had them"),
+        Format::Numbers(notation) => {
+            let decimals = if notation.comma {
+                "a decimal comma"
+            } else {
+                "a decimal point"
+            };
+            match notation.unit.as_str() {
+                "" => format!("{why}; training had {decimals}"),
+                unit => format!("{why}; training had {decimals} and {unit}"),
+            }
+        }
+        Format::Plain => why,
+    }
+}
+
+/// Categories that a model does not know.
+#[derive(Default)]
+struct Unseen(Vec<(String, u64, String)>);
+
+impl Unseen {
+    fn add(&mut self, column: &str, cell: &str) {
+        match self.0.iter_mut().find(|(name, ..)| name == column) {
+            Some((_, count, _)) => *count += 1,
+            None => self
+                .0
+                .push((column.to_owned(), 1, cell.chars().take(40).collect())),
+        }
+    }
+
+    /// A sentence for each column.
+    fn told(&self) -> Vec<String> {
+        let told = |(column, count, example): &(String, u64, String)| {
+            format!(
+                "column {column}: {} of the values, such as {example:?}, are none that the model learnt; it answers as if they were \
+                 none of those",
+                grouped(*count)
+            )
+        };
+        self.0.iter().map(told).collect()
     }
 }
 
@@ -217,9 +384,9 @@ fn add_name(names: &mut Vec<String>, name: String) {
     names.extend(free);
 }
 
-/// Appends the likeliest class, and the probability of each.
-pub fn write_class(out: &mut String, classes: &[String], answer: &[f64], separator: u8) {
-    write_field(out, &classes[metrics::likeliest(answer)], separator);
+/// Appends the class that an answer means, and the probability of each.
+pub fn write_class(out: &mut String, (classes, class): (&[String], usize), answer: &[f64], separator: u8) {
+    write_field(out, &classes[class], separator);
     for probability in answer {
         let _ = write!(out, "{}{probability:.6}", char::from(separator));
     }
@@ -232,121 +399,6 @@ fn write_row<'a>(out: &mut String, fields: impl Iterator<Item = &'a str>, separa
             out.push(char::from(separator));
         }
         write_field(out, field, separator);
-    }
-}
-
-/// What the training rows alone say: their mean, or the shares of their classes.
-fn constant(target: &Target) -> Vec<f64> {
-    match target {
-        Target::Number { mean, .. } => vec![f64::from(*mean)],
-        Target::Class { counts, .. } => {
-            let rows: u64 = counts.iter().sum();
-            counts.iter().map(|count| *count as f64 / rows as f64).collect()
-        }
-    }
-}
-
-/// The metrics that suit a target.
-pub fn judge(target: &Target, answers: &[Vec<f64>], actual: &[f64]) -> Vec<Metric> {
-    match target {
-        Target::Number { .. } => {
-            let predicted: Vec<f64> = answers.iter().map(|answer| answer[0]).collect();
-            metrics::of_numbers(&predicted, actual)
-        }
-        Target::Class {
-            classes, positive, ..
-        } if classes.len() == 2 => {
-            let probability: Vec<f64> = answers.iter().map(|answer| answer[*positive]).collect();
-            let is: Vec<bool> = actual.iter().map(|class| *class as usize == *positive).collect();
-            metrics::of_two_classes(&probability, &is)
-        }
-        Target::Class { .. } => {
-            let classes: Vec<usize> = actual.iter().map(|class| *class as usize).collect();
-            metrics::of_classes(answers, &classes)
-        }
-    }
-}
-
-impl Judged {
-    /// Judges the answers to at least one sample.
-    pub fn of(target: &Target, answers: &[Vec<f64>], actual: &[f64]) -> Self {
-        let same = vec![constant(target); actual.len()];
-        Self {
-            rows: actual.len() as u64,
-            metrics: judge(target, answers, actual),
-            constant: judge(target, &same, actual),
-            linear: Vec::new(),
-            confusion: match target {
-                Target::Number { .. } => Vec::new(),
-                Target::Class { .. } => {
-                    let actual: Vec<usize> = actual.iter().map(|class| *class as usize).collect();
-                    metrics::confusion(answers, &actual)
-                }
-            },
-        }
-    }
-
-    /// The judgement in lines, for people: metrics with intervals, then what simpler models reach. `what`: the samples, such as
-    /// rows.
-    pub fn describe(&self, part: &str, what: &str, target: &Target) -> String {
-        let with_interval = |metric: &Metric| {
-            let value = format!("{} {}", metric.name, short(metric.value));
-            match metric.interval {
-                Some((low, high)) => format!("{value} ({} to {})", short(low), short(high)),
-                None => value,
-            }
-        };
-        let all: Vec<String> = self.metrics.iter().map(with_interval).collect();
-        let count = match self.rows {
-            1 => format!("1 {}", what.trim_end_matches('s')),
-            rows => format!("{} {what}", grouped(rows)),
-        };
-        let mut text = format!("{part} ({count}): {}", all.join(", "));
-        // The first metric that does not only count answers tells models apart best.
-        let telling = match target {
-            Target::Number { .. } => "rmse",
-            Target::Class { .. } => "auc",
-        };
-        let of =
-            |metrics: &[Metric], name: &str| metrics.iter().find(|m| m.name == name).map(|m| short(m.value));
-        let mut lines = Vec::new();
-        for (model, metrics) in [
-            ("always the same answer", &self.constant),
-            ("linear model", &self.linear),
-        ] {
-            let told = [telling, "accuracy"].into_iter();
-            let told = told.filter_map(|name| Some(format!("{name} {}", of(metrics, name)?)));
-            let told: Vec<String> = told.collect();
-            if !told.is_empty() {
-                lines.push(format!("{model} {}", told.join(", ")));
-            }
-        }
-        let _ = write!(text, "\nto compare: {}", lines.join("; "));
-        if let Target::Class { classes, .. } = target
-            && classes.len() <= 10
-        {
-            let width = classes
-                .iter()
-                .map(|class| class.chars().count())
-                .max()
-                .unwrap_or(0)
-                .max(5);
-            let _ = write!(
-                text,
-                "\n{what} by actual class (down) and predicted class (across):\n{:>width$}",
-                ""
-            );
-            classes.iter().for_each(|class| {
-                let _ = write!(text, " {class:>width$}");
-            });
-            for (class, row) in classes.iter().zip(&self.confusion) {
-                let _ = write!(text, "\n{class:>width$}");
-                row.iter().for_each(|count| {
-                    let _ = write!(text, " {count:>width$}");
-                });
-            }
-        }
-        text
     }
 }
 

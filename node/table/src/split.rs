@@ -61,6 +61,13 @@ fn drawn(rows: &mut [usize]) {
     rows.sort_by_cached_key(|row| (key(&(*row as u64).to_le_bytes()), *row));
 }
 
+/// The numbers below `count` in an order that looks random and is the same everywhere.
+pub(crate) fn shuffled(count: usize, seed: u64) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..count).collect();
+    order.sort_by_cached_key(|row| key(&[(*row as u64).to_le_bytes(), seed.to_le_bytes()].concat()));
+    order
+}
+
 impl Split {
     /// A tenth of each class is the test, another the validation. For numbers, all rows are one class.
     pub fn by_row(classes: &[usize]) -> Self {

@@ -1,19 +1,22 @@
 //! A table that a model can learn from: read, checked, divided and measured.
 
+mod columns;
 mod describe;
+mod divide;
 mod refusals;
 
-use crate::cells::{Cells, Reader, Row};
+use self::columns::Input;
+use self::divide::Divider;
+use crate::category::Places;
+use crate::cells::{Cells, Found, Reader, Row};
 use crate::csv::Rows;
 use crate::error::{Fault, Faults, TableError};
-use crate::kinds::{self, Guess};
+use crate::kinds::Guesses;
 use crate::measure;
-use crate::number::{grouped, not_a_number, parse};
+use crate::number::Notation;
 use crate::options::{BadRows, ClassWeights, Kind, Options};
-use crate::schema::{Column, ColumnKind, Ignored, Numbers, Schema, Target, is_missing};
+use crate::schema::{Column, Schema, Target, is_gap, is_missing};
 use crate::split::{Part, Split};
-use crate::text::Words;
-use std::collections::HashSet;
 
 /// A table's good rows as numbers, its schema, and its parts.
 #[derive(Clone, Debug)]
@@ -26,16 +29,21 @@ pub struct Table {
     pub skipped: Vec<Fault>,
     /// How the rows were divided, in words.
     pub divided: String,
+    /// Columns that may not be what they look like.
+    notes: Vec<String>,
     name: String,
     /// Of each ignored column a cell, for a person to see what it is; the schema does not carry it along.
     examples: Vec<String>,
     cells: Cells,
     targets: Vec<f64>,
+    /// How much each row counts in the loss; empty: all alike.
+    weights: Vec<f64>,
 }
 
 /// Why a column is ignored that nobody need look at.
 const AS_SAID: &str = "as you said";
 const DIVIDES: &str = "it divides the rows";
+const WEIGHS: &str = "it weighs the rows";
 
 /// Fewer rows than this cannot be divided into three parts.
 const LEAST_ROWS: usize = 10;
@@ -66,6 +74,11 @@ impl Table {
         self.targets[row]
     }
 
+    /// How much a row counts in the loss.
+    pub fn weight(&self, row: usize) -> f64 {
+        self.weights.get(row).copied().unwrap_or(1.0)
+    }
+
     /// The file's name.
     pub fn name(&self) -> &str {
         &self.name
@@ -84,7 +97,7 @@ impl Table {
     /// Bytes that differ where tables, their parts or their targets do.
     pub fn identity(&self, mut take: impl FnMut(&[u8])) {
         self.cells.identity(&mut take);
-        for value in &self.targets {
+        for value in self.targets.iter().chain(&self.weights) {
             take(&value.to_bits().to_le_bytes());
         }
         for part in [&self.rows.train, &self.rows.validation, &self.rows.test] {
@@ -101,15 +114,6 @@ struct Reading<'a> {
     options: &'a Options,
 }
 
-/// The columns that divide the rows, if any do.
-#[derive(Clone, Copy)]
-enum Divider {
-    Number,
-    Parts(usize),
-    Group(usize),
-    Time(usize),
-}
-
 impl Reading<'_> {
     fn is_missing(&self, cell: &str) -> bool {
         is_missing(cell, &self.options.missing)
@@ -120,24 +124,13 @@ impl Reading<'_> {
         for name in self.options.columns.keys() {
             self.named(&format!("columns.{name}"), name)?;
         }
-        let name = &self.options.target;
-        match self.options.columns.get(name) {
-            Some(Kind::Ignore) => {
-                return self.fail(&format!(
-                    "cannot ignore {name}, which is to be predicted: leave out columns.{name}=ignore, or name another target"
-                ));
-            }
-            Some(Kind::Text) => {
-                return self.fail(&format!(
-                    "cannot predict a text: write columns.{name}=category if {name} has classes, or name another target"
-                ));
-            }
-            _ => {}
-        }
-        let divider = self.divider()?;
-        let guess = self.target(target);
-        let (inputs, ignored) = self.inputs(target, divider);
-        let good = self.good((target, &guess), (&inputs, divider), &mut faults);
+        self.can_be_target()?;
+        let guesses = Guesses::of(self.rows, &self.options.missing);
+        let divider = self.divider(&guesses)?;
+        let weights = self.weights()?;
+        let of_target = self.target(&guesses, target);
+        let (inputs, ignored) = self.inputs(&guesses, target, (&divider, weights))?;
+        let good = self.good(&of_target, (&inputs, &divider, weights), &mut faults);
         if !faults.is_empty() && self.options.bad_rows == BadRows::Fail {
             return Err(TableError::Rows(Faults {
                 file: self.name.to_owned(),
@@ -155,151 +148,78 @@ impl Reading<'_> {
         if inputs.is_empty() {
             return self.no_input(target, &ignored);
         }
-        let (target, targets, classes) = self.targets(target, guess.kind, &good)?;
-        let (split, divided) = self.divide(divider, &good, &classes);
+        let notes = inputs.iter().filter(|input| !input.guess.spoilt.is_empty()).map(|input| {
+            let name = &self.rows.header[input.column];
+            format!(
+                "column {name} has {}: if these mean that it is missing, name them, such as 'missing=[\"\",\"-\"]', and \
+                 columns.{name}=number",
+                input.guess.spoilt
+            )
+        });
+        let notes = notes.collect();
+        let (target, targets, classes) = self.targets(&of_target, &good)?;
+        let (split, divided) = self.divide(&divider, &good, &classes);
         if split.train.is_empty() || split.validation.is_empty() || split.test.is_empty() {
             return self.fail(
                 "leaves a part without rows. Use more rows, with at least five of each class; or more groups, at least three; or \
                  a split column with train, validation and test",
             );
         }
+        let measured = inputs.iter().flat_map(|input| {
+            let columns = self.measured(input, &good, &split);
+            columns.into_iter().map(|column| (input.column, column))
+        });
+        let (sources, columns): (Vec<usize>, Vec<Column>) = measured.unzip();
         let mut schema = Schema {
-            columns: inputs
-                .iter()
-                .map(|(column, kind)| self.measured(*column, *kind, &good, &split))
-                .collect(),
+            columns,
             target,
             ignored,
             missing: self.options.missing.clone(),
         };
-        measure_target(&mut schema.target, &targets, &split, &self.options.positive)?;
         let (reader, mut cells) = (Reader::of(&schema), Cells::default());
         for row in &good {
-            for (at, (column, _)) in inputs.iter().enumerate() {
-                let known = reader.read(at, self.rows.cell(*row, *column), &mut cells);
-                assert!(known, "rows with words for numbers are left out");
+            for (at, column) in sources.iter().enumerate() {
+                let found = reader.read(at, self.rows.cell(*row, *column), &mut cells);
+                assert!(found != Found::Wrong, "rows with words for numbers are left out");
             }
         }
+        self.measure_target(&mut schema, (&targets, &cells), &split)?;
+        let weight = |column: usize| {
+            let cells = good.iter().map(|row| self.rows.cell(*row, column));
+            cells.filter_map(weight_of).collect()
+        };
         Ok(Table {
             cells,
             rows: split,
             skipped: faults,
             divided,
+            notes,
             name: self.name.to_owned(),
             examples: schema.ignored.iter().map(|column| self.example(column)).collect(),
             targets,
+            weights: weights.map(weight).unwrap_or_default(),
             schema,
         })
     }
 
-    fn divider(&self) -> Result<Divider, TableError> {
-        let Options {
-            split_column,
-            split_by,
-            split_time,
-            ..
-        } = self.options;
-        let given = [
-            ("split_column", split_column),
-            ("split_by", split_by),
-            ("split_time", split_time),
-        ];
-        let mut given = given.iter().filter(|(_, name)| !name.is_empty());
-        let first = given.next();
-        if given.next().is_some() {
-            return self
-                .fail("can be divided in one way only: give one of split_column, split_by and split_time");
+    /// The column with the weight of each row.
+    fn weights(&self) -> Result<Option<usize>, TableError> {
+        match self.options.weight.as_str() {
+            "" => Ok(None),
+            name if name == self.options.target => self.fail(&format!(
+                "cannot weigh rows by {name}, which is to be predicted: name another column after weight"
+            )),
+            name => self.named("weight", name).map(Some),
         }
-        match first {
-            Some((setting, name)) => {
-                let column = self.named(setting, name)?;
-                if *name == &self.options.target {
-                    return self.fail(&format!(
-                        "cannot be divided by {name}, which is to be predicted: the test would hold what training never saw. \
-                         Name another column after {setting}"
-                    ));
-                }
-                Ok(match *setting {
-                    "split_column" => Divider::Parts(column),
-                    "split_by" => Divider::Group(column),
-                    _ => Divider::Time(column),
-                })
-            }
-            None => {
-                let parts = (0..self.rows.header.len()).find(|column| {
-                    self.rows.header[*column] != self.options.target && self.names_parts(*column)
-                });
-                Ok(parts.map_or(Divider::Number, Divider::Parts))
-            }
-        }
-    }
-
-    /// Whether a column holds the names of parts, and nothing else.
-    fn names_parts(&self, column: usize) -> bool {
-        let mut found = HashSet::new();
-        let all = (0..self.rows.len()).all(|row| {
-            let part = Part::named(self.rows.cell(row, column));
-            part.is_some_and(|part| {
-                found.insert(part as u8);
-                true
-            })
-        });
-        all && found.contains(&(Part::Train as u8)) && found.contains(&(Part::Test as u8))
-    }
-
-    fn target(&self, column: usize) -> Guess {
-        let guess = kinds::target(self.rows, column, &self.options.missing);
-        match self.options.columns.get(&self.rows.header[column]) {
-            Some(kind) => Guess { kind: *kind, ..guess },
-            None => guess,
-        }
-    }
-
-    /// The columns to read and how, and those to ignore.
-    fn inputs(&self, target: usize, divider: Divider) -> (Vec<(usize, Input)>, Vec<Ignored>) {
-        let (mut inputs, mut ignored) = (Vec::new(), Vec::new());
-        for (column, name) in self.rows.header.iter().enumerate() {
-            let given = self.options.columns.get(name).copied();
-            let divides = match divider {
-                Divider::Number => false,
-                Divider::Parts(by) | Divider::Group(by) | Divider::Time(by) => by == column,
-            };
-            if column == target {
-                continue;
-            }
-            let guess = kinds::input(self.rows, column, &self.options.missing);
-            let (kind, why) = match given {
-                Some(Kind::Ignore) => (Kind::Ignore, AS_SAID.to_owned()),
-                Some(kind) => (kind, String::new()),
-                None if divides => (Kind::Ignore, DIVIDES.to_owned()),
-                None => (guess.kind, guess.why),
-            };
-            let name = name.clone();
-            match kind {
-                Kind::Ignore => ignored.push(Ignored { name, why }),
-                kind => inputs.push((
-                    column,
-                    Input {
-                        kind,
-                        numbers: guess.numbers,
-                    },
-                )),
-            }
-        }
-        (inputs, ignored)
     }
 
     /// The rows without a fault. Faults are added in the order of lines.
     fn good(
         &self,
-        (target, guess): (usize, &Guess),
-        (inputs, divider): (&[(usize, Input)], Divider),
+        target: &Input,
+        (inputs, divider, weights): (&[Input], &Divider, Option<usize>),
         faults: &mut Vec<Fault>,
     ) -> Vec<usize> {
-        let word = |cell: &str, numbers: u64| {
-            format!("{} ({} other values are)", not_a_number(cell), grouped(numbers))
-        };
-        let is_word = |cell: &str| !self.is_missing(cell) && parse(cell).is_none();
         let mut good = Vec::new();
         for row in 0..self.rows.len() {
             let before = faults.len();
@@ -311,25 +231,41 @@ impl Reading<'_> {
                     what,
                 });
             };
-            let cell = self.rows.cell(row, target);
-            if self.is_missing(cell) {
-                add(None, format!("the target {} is empty", self.rows.header[target]));
-            } else if guess.kind == Kind::Number && is_word(cell) {
-                add(Some(target), word(cell, guess.numbers));
+            let of = |column: usize| self.rows.cell(row, column);
+            let shown = |column: usize| of(column).chars().take(40).collect::<String>();
+            let cell = of(target.column);
+            if self.is_missing(cell) || target.kind == Kind::Number && is_gap(cell) {
+                add(
+                    None,
+                    format!("the target {} is empty", self.rows.header[target.column]),
+                );
+            } else if !target.fits(cell) {
+                add(Some(target.column), target.fault(cell));
             }
-            for (column, of) in inputs {
-                let cell = self.rows.cell(row, *column);
-                if of.kind == Kind::Number && is_word(cell) {
-                    add(Some(*column), word(cell, of.numbers));
+            for input in inputs {
+                let cell = of(input.column);
+                if !self.is_missing(cell) && !input.fits(cell) {
+                    add(Some(input.column), input.fault(cell));
                 }
             }
-            if let Divider::Parts(column) = divider
-                && Part::named(self.rows.cell(row, column)).is_none()
-            {
-                let cell: String = self.rows.cell(row, column).chars().take(40).collect();
+            match divider {
+                Divider::Parts(column) if Part::named(of(*column)).is_none() => add(
+                    Some(*column),
+                    format!("{:?} is none of train, validation and test", shown(*column)),
+                ),
+                Divider::Time(column, clock) if clock.read(of(*column)).is_none() => add(
+                    Some(*column),
+                    format!(
+                        "{:?} is no time by which the rows could be ordered",
+                        shown(*column)
+                    ),
+                ),
+                _ => {}
+            }
+            if let Some(column) = weights.filter(|column| weight_of(of(*column)).is_none()) {
                 add(
                     Some(column),
-                    format!("{cell:?} is none of train, validation and test"),
+                    format!("{:?} is no weight: give a number of at least 0", shown(column)),
                 );
             }
             if faults.len() == before {
@@ -341,147 +277,45 @@ impl Reading<'_> {
     }
 
     /// The target without its statistics, each good row's, and each good row's class (0 for all if it is a number).
-    fn targets(
-        &self,
-        column: usize,
-        kind: Kind,
-        good: &[usize],
-    ) -> Result<(Target, Vec<f64>, Vec<usize>), TableError> {
-        let name = self.rows.header[column].clone();
-        let cells = good.iter().map(|row| self.rows.cell(*row, column));
-        self.varies(column, good)?;
-        if kind == Kind::Number {
-            let values: Vec<f64> = cells.filter_map(parse).collect();
+    fn targets(&self, of: &Input, good: &[usize]) -> Result<(Target, Vec<f64>, Vec<usize>), TableError> {
+        let name = self.rows.header[of.column].clone();
+        let cells = good.iter().map(|row| self.rows.cell(*row, of.column));
+        self.varies(of, good)?;
+        if of.kind == Kind::Number {
+            let values: Vec<f64> = cells.filter_map(|cell| of.guess.notation.read(cell)).collect();
             let (mean, deviation) = (0.0, 1.0);
             return Ok((
                 Target::Number {
                     name,
                     mean,
                     deviation,
+                    learnt: None,
+                    notation: of.guess.notation.clone(),
                 },
                 values,
                 vec![0; good.len()],
             ));
         }
         let classes = measure::classes(cells.clone());
-        self.are_classes(column, good, classes.len())?;
-        let place = |cell: &str| classes.iter().position(|class| class == cell).unwrap_or(0);
-        let places: Vec<usize> = cells.map(place).collect();
+        self.are_classes(of.column, good, classes.len())?;
+        let known = Places::of(&classes);
+        let places: Vec<usize> = cells.map(|cell| known.of_cell(cell).unwrap_or(0)).collect();
+        let values = places.iter().map(|place| *place as f64).collect();
+        let counts = vec![0; classes.len()];
+        drop(known);
         let target = Target::Class {
             name,
-            counts: vec![0; classes.len()],
+            counts,
             positive: 0,
             classes,
         };
-        Ok((target, places.iter().map(|place| *place as f64).collect(), places))
-    }
-
-    /// Divides the good rows, and tells how.
-    fn divide(&self, divider: Divider, good: &[usize], classes: &[usize]) -> (Split, String) {
-        let cell = |row: &usize, column: usize| self.rows.cell(*row, column);
-        let name = |column: usize| &self.rows.header[column];
-        match divider {
-            Divider::Number => (Split::by_row(classes), "split by row".into()),
-            Divider::Parts(column) => {
-                let part = |row: &usize| Part::named(cell(row, column)).expect("other rows are left out");
-                let parts = good.iter().map(part).collect();
-                (
-                    Split::given(parts, classes),
-                    format!("split by the column {}", name(column)),
-                )
-            }
-            Divider::Group(column) => {
-                let groups: Vec<&str> = good.iter().map(|row| cell(row, column)).collect();
-                (
-                    Split::by_group(&groups),
-                    format!("split by {}, of which no value is in two parts", name(column)),
-                )
-            }
-            Divider::Time(column) => {
-                let mut order: Vec<usize> = (0..good.len()).collect();
-                // Numbers by size, dates and other texts by bytes.
-                let when = |at: &usize| cell(&good[*at], column);
-                order.sort_by(|a, b| match (parse(when(a)), parse(when(b))) {
-                    (Some(of_a), Some(of_b)) => of_a.total_cmp(&of_b),
-                    (None, None) => when(a).cmp(when(b)),
-                    (of_a, of_b) => of_a.is_none().cmp(&of_b.is_none()),
-                });
-                (
-                    Split::by_order(&order),
-                    format!("split by {}, the latest rows to test", name(column)),
-                )
-            }
-        }
-    }
-
-    /// A column with its statistics over the training rows.
-    fn measured(&self, column: usize, guess: Input, good: &[usize], split: &Split) -> Column {
-        let cells = split.train.iter().map(|row| self.rows.cell(good[*row], column));
-        let there = cells.filter(|cell| !self.is_missing(cell));
-        let missing = (split.train.len() - there.clone().count()) as u64;
-        let kind = match guess.kind {
-            Kind::Number => {
-                let values: Vec<f64> = there.filter_map(parse).collect();
-                ColumnKind::Number(match values.is_empty() {
-                    true => Numbers {
-                        mean: 0.0,
-                        deviation: 0.0,
-                        octiles: [0.0; 9],
-                    },
-                    false => measure::numbers(values),
-                })
-            }
-            Kind::Text => ColumnKind::Text(Words::of(there)),
-            Kind::Category | Kind::Ignore => ColumnKind::Category(measure::categories(there)),
-        };
-        Column {
-            name: self.rows.header[column].clone(),
-            kind,
-            missing,
-        }
+        Ok((target, values, places))
     }
 }
 
-/// How to read an input.
-#[derive(Clone, Copy)]
-struct Input {
-    kind: Kind,
-    numbers: u64,
-}
-
-/// Fills in a target's statistics over the training rows.
-fn measure_target(
-    target: &mut Target,
-    targets: &[f64],
-    split: &Split,
-    wanted: &str,
-) -> Result<(), TableError> {
-    let train: Vec<f64> = split.train.iter().map(|row| targets[*row]).collect();
-    match target {
-        Target::Number { mean, deviation, .. } => {
-            let (found, spread) = measure::mean_and_deviation(&train);
-            (*mean, *deviation) = (found as f32, if spread > 0.0 { spread as f32 } else { 1.0 });
-        }
-        Target::Class {
-            classes,
-            counts,
-            positive,
-            ..
-        } => {
-            train.iter().for_each(|class| counts[*class as usize] += 1);
-            *positive = match classes.iter().position(|class| class == wanted) {
-                Some(class) => class,
-                None if wanted.is_empty() => measure::positive(classes, counts),
-                None => {
-                    let classes = classes.join(", ");
-                    return Err(TableError::Other(format!(
-                        "positive={wanted} is not a class: choose one of {classes}"
-                    )));
-                }
-            };
-        }
-    }
-    Ok(())
+/// What a cell says of its row's weight.
+fn weight_of(cell: &str) -> Option<f64> {
+    Notation::default().read(cell).filter(|weight| *weight >= 0.0)
 }
 
 impl Options {

@@ -25,7 +25,7 @@ use crate::task::{
 use crate::tasks::table::{json, read};
 use crate::trainer::with_parameters;
 use annulus_core::Digest;
-use annulus_table::{ClassWeights, Target};
+use annulus_table::{ClassWeights, Predicted, Target};
 use model::ConvNet;
 
 /// Pictures to evaluate at once.
@@ -381,8 +381,8 @@ struct Answers(Predictor);
 
 #[cfg(not(target_family = "wasm"))]
 impl Predict for Answers {
-    fn predict(&self, name: &str, picture: &[u8]) -> Result<String, TaskError> {
-        Ok(self.0.predict(name, picture)?)
+    fn predict(&self, name: &str, picture: &[u8]) -> Result<Predicted, TaskError> {
+        Ok(self.0.predict(name, picture)?.into())
     }
 
     fn answer(&self, _rows: &Value) -> Result<Value, TaskError> {
@@ -393,8 +393,8 @@ impl Predict for Answers {
         serde_json::json!({"target": annulus_images::TARGET, "inputs": [{"name": "picture", "kind": "picture"}]})
     }
 
-    fn predict_folder(&self, folder: &Path) -> Result<String, TaskError> {
-        Ok(self.0.predict_folder(folder)?)
+    fn predict_folder(&self, folder: &Path) -> Result<Predicted, TaskError> {
+        Ok(self.0.predict_folder(folder)?.into())
     }
 
     fn answer_file(&self, picture: &[u8]) -> Result<Value, TaskError> {
@@ -405,7 +405,7 @@ impl Predict for Answers {
 /// A tab has no codec.
 #[cfg(target_family = "wasm")]
 impl Predict for Answers {
-    fn predict(&self, _name: &str, _picture: &[u8]) -> Result<String, TaskError> {
+    fn predict(&self, _name: &str, _picture: &[u8]) -> Result<Predicted, TaskError> {
         Err("pictures are decoded by the native program only".into())
     }
 

@@ -10,10 +10,13 @@ pub(super) const HELP: &[(&str, &str)] = &[
         "of two classes, the one that F1 and AUC describe (default: one like yes or 1, or the rarer)",
     ),
     (
-        "columns.NAME=number|category|text|ignore",
+        "columns.NAME=number|category|text|date|day-first|month-first|ignore",
         "how to read a column, where the guess is wrong",
     ),
-    ("missing=[\"\",\"NA\"]", "cells that mean that a value is missing"),
+    (
+        "missing=[\"\",\"NA\"]",
+        "cells that mean that a value is missing; among numbers and dates also -, none, #N/A and their like",
+    ),
     (
         "bad_rows=fail|skip",
         "stop at rows that cannot be used, or go on without them",
@@ -26,7 +29,22 @@ pub(super) const HELP: &[(&str, &str)] = &[
         "split_by=COLUMN",
         "keep rows with the same value, such as a customer, in one part",
     ),
-    ("split_time=COLUMN", "test on the latest rows by this column"),
+    (
+        "split_time=COLUMN",
+        "test on the latest rows by this column of dates or numbers",
+    ),
+    (
+        "log=auto|on|off",
+        "learn the logarithm of a number (default: if it is positive and few values are very large)",
+    ),
+    (
+        "threshold=X|f1",
+        "of two classes: answer the positive one above this probability (default 0.5); f1: above the one with the best F1 on the validation rows",
+    ),
+    (
+        "weight=COLUMN",
+        "a column that says how much each row counts in the loss",
+    ),
     (
         "class_weights=off|balanced",
         "let all classes weigh the same in the loss, however rare",

@@ -5,19 +5,20 @@
 //! vector, which train side by side on the same batches. At the end the validation rows say how much each counts, and the test
 //! rows judge the whole.
 
+mod answers;
 mod help;
 pub mod model;
 mod pruning;
 mod rows;
 
 use annulus_table::{
-    Features, Judged, Leaderboard, Network, Options, Plan, Predictor, Schema, Table, Target, card,
+    Features, Judged, Leaderboard, Learnt, Model, Network, Options, Plan, Predictor, Schema, Table, Target,
+    card, describe_importance, grouped,
 };
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Device, Tensor, TensorData};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::num::{NonZeroU32, NonZeroU64};
@@ -33,7 +34,8 @@ use annulus_core::Digest;
 #[cfg(not(target_family = "wasm"))]
 use annulus_net::files::read_named;
 #[cfg(not(target_family = "wasm"))]
-use annulus_table::as_csv;
+use annulus_table::{as_csv, unpacked};
+use answers::{Answers, predictor};
 use model::Members;
 use rows::digest;
 
@@ -43,10 +45,10 @@ const EVALUATION_BATCH: usize = 1_000;
 /// The table's name in a folder, also of the CSV that a Parquet file becomes.
 const TABLE: &str = "table.csv";
 
-/// The ending of Parquet files, which become CSV before a run begins.
-const PARQUET: &str = "parquet";
+/// The endings of files that become CSV before a run begins.
+const PACKED: [&str; 2] = ["parquet", "gz"];
 
-/// The most bytes of a Parquet file.
+/// The most bytes of a file, and of what it unpacks to.
 #[cfg(not(target_family = "wasm"))]
 const LARGEST: usize = 4 << 30;
 
@@ -68,6 +70,8 @@ pub struct Rows {
     /// The weight of each class in the loss; empty: all weigh the same.
     weights: Vec<f32>,
     options: Options,
+    /// Of the training rows, by the column that the options name; 1 without.
+    mean_weight: f64,
     /// Hidden units that rows leave out at random, and with which probability: those of all members with dropout.
     dropped: Vec<(usize, f32)>,
     digest: Digest,
@@ -79,6 +83,8 @@ pub struct Batch {
     inputs: Vec<f32>,
     /// For each row one number, or one for each class: the class's weight, the others 0.
     targets: Vec<f32>,
+    /// For each row how much it counts, where targets are numbers; empty: all alike.
+    weights: Vec<f32>,
     /// For each row, what to multiply each hidden unit of members with dropout by: 0, or so much that the mean is 1. Empty: 1.
     kept: Vec<f32>,
     rows: usize,
@@ -112,19 +118,21 @@ impl Task for TableTask {
         "trials=12",
     ];
     const PREDICTS: Option<&'static str> = Some("NEW.csv");
-    const FILES: &'static [&'static str] = &["csv", "tsv", PARQUET];
+    const FILES: &'static [&'static str] = &["csv", "tsv", PACKED[0], PACKED[1]];
     const PACKED: Option<&'static str> = Some(TABLE);
     const HELP: &'static [(&'static str, &'static str)] = help::HELP;
 
     fn packs(data: &Path) -> bool {
         let ending = data.extension().map(|ending| ending.to_ascii_lowercase());
-        ending.is_some_and(|ending| ending == PARQUET)
+        ending.is_some_and(|ending| PACKED.iter().any(|packed| ending == *packed))
     }
 
     #[cfg(not(target_family = "wasm"))]
     fn pack(_: &Options, file: &Path, tell: &mut dyn FnMut(u64, u64)) -> Result<Vec<u8>, TaskError> {
         let bytes = read_named(file, LARGEST)?;
-        Ok(as_csv(&file.display().to_string(), &bytes, tell)?.into_owned())
+        let name = file.display().to_string();
+        let bytes = unpacked(&name, &bytes, LARGEST)?;
+        Ok(as_csv(&name, &bytes, tell)?.into_owned())
     }
 
     fn new(options: Options, data: Option<&Data>) -> Result<Self, TaskError> {
@@ -158,6 +166,7 @@ impl Task for TableTask {
                 dropped: with_dropout
                     .map(|plan| (plan.hidden.iter().sum(), plan.dropout))
                     .collect(),
+                mean_weight: mean_weight(&table)?,
                 digest: digest(&table, &options, weights_file.as_deref()),
                 weights: options.weights(&table.schema.target),
                 features,
@@ -173,7 +182,16 @@ impl Task for TableTask {
     }
 
     fn description(&self) -> String {
-        self.data.table.describe()
+        let told = self.data.table.describe();
+        let inputs = self.data.features.width();
+        match self.plans.iter().any(|plan| plan.bins) || self.data.options.model == Model::Linear {
+            false if self.plans.len() == Plan::USUAL => format!(
+                "{told}\nnote: with {} inputs the usual networks would be too large, so they read no numbers in bins, and have \
+                 fewer units where needed. Leave columns out with columns.NAME=ignore, or describe one network with hidden=128-64",
+                grouped(inputs as u64)
+            ),
+            _ => told,
+        }
     }
 
     fn suited_batch(&self) -> Option<NonZeroU32> {
@@ -203,6 +221,7 @@ impl Task for TableTask {
     }
 
     fn loss(&self, model: &Members, batch: Batch, device: &Device) -> Tensor<1> {
+        let weights = (!batch.weights.is_empty()).then(|| batch.weights.clone());
         let (inputs, targets, kept) = self.tensors(batch, device);
         let outputs = model.forward(&self.plans, inputs, kept);
         let count = outputs.len();
@@ -213,7 +232,18 @@ impl Task for TableTask {
         // All members in one tensor, one below the other.
         let (outputs, targets) = (Tensor::cat(outputs, 0), targets.repeat_dim(0, count));
         let loss = match self.target() {
-            Target::Number { .. } => (outputs - targets).square().sum().div_scalar(rows as f32),
+            Target::Number { .. } => {
+                let squares = (outputs - targets).square();
+                let squares = match weights {
+                    Some(weights) => {
+                        let shape = [weights.len(), 1];
+                        let weights = Tensor::<2>::from_data(TensorData::new(weights, shape), device);
+                        squares * weights.repeat_dim(0, count)
+                    }
+                    None => squares,
+                };
+                squares.sum().div_scalar(rows as f32)
+            }
             Target::Class { .. } => (log_softmax(outputs, 1) * targets)
                 .sum()
                 .mul_scalar(-1.0 / rows as f32),
@@ -243,8 +273,21 @@ impl Task for TableTask {
             let sum =
                 |of: &dyn Fn(Tensor<2>) -> Tensor<2>| outputs.iter().cloned().map(of).reduce(|a, b| a + b);
             match self.target() {
-                Target::Number { .. } => {
-                    let mean = sum(&|outputs| outputs)?.div_scalar(count);
+                Target::Number {
+                    learnt, deviation, ..
+                } => {
+                    let base = learnt.as_ref().map(|learnt| self.bases(learnt, part, device));
+                    // In deviations of the target.
+                    let natural = |scaled: Tensor<2>| match (learnt, &base) {
+                        (Some(learnt), Some(base)) => {
+                            let value = scaled.mul_scalar(learnt.deviation) + base.clone();
+                            let value = if learnt.log { value.exp() } else { value };
+                            value.div_scalar(*deviation)
+                        }
+                        _ => scaled,
+                    };
+                    let mean = sum(&natural)?.div_scalar(count);
+                    let targets = natural(targets);
                     sum_of = sum_of + targets.clone().sum();
                     squares = squares + targets.clone().square().sum();
                     errors = errors + (mean.clone() - targets.clone()).abs().sum();
@@ -289,15 +332,22 @@ impl Task for TableTask {
         let of = |rows: &[usize]| predictor.judge(table, rows);
         let (validation, test) = (of(&table.rows.validation), of(&table.rows.test));
         let target = self.target();
-        let mut report = format!("{}\n", test.describe("test", "rows", target));
+        let importance = predictor.importance(table);
+        let mut report = format!(
+            "{}\n{}\n",
+            test.describe("test", "rows", target),
+            describe_importance(&importance)
+        );
         if self.plans.len() > 1 {
             report += "LightGBM or XGBoost often do better on tables; try them too\n";
         }
         let mut finished = Finished {
             report,
-            card: card(table.name(), &table.schema, &test),
+            card: card(table.name(), &table.schema, &test, &importance),
             metadata: vec![
                 ("weights", json(&predictor.weights())),
+                ("decision", json(&predictor.decision())),
+                ("importance", json(&importance)),
                 ("validation", json::<Judged>(&validation)),
                 ("test", json::<Judged>(&test)),
             ],
@@ -399,7 +449,19 @@ impl TableTask {
             None => self.plans.len(),
         };
         let network = network(&self.plans, self.outputs(), tensors)?;
-        Ok(Predictor::chosen(&self.data.table, network, usual))
+        Ok(Predictor::chosen(
+            &self.data.table,
+            network,
+            usual,
+            &self.data.options,
+        )?)
+    }
+
+    /// What rows would be without the model: `[rows, 1]`.
+    fn bases(&self, learnt: &Learnt, rows: &[usize], device: &Device) -> Tensor<2> {
+        let base = |row: &usize| learnt.base(self.data.table.cells(*row)) as f32;
+        let bases: Vec<f32> = rows.iter().map(base).collect();
+        Tensor::from_data(TensorData::new(bases, [rows.len(), 1]), device)
     }
 
     /// Inputs `[rows, width]`, targets `[rows, outputs]`, and what hidden units are multiplied by, `[rows, units]`.
@@ -413,40 +475,21 @@ impl TableTask {
     }
 }
 
+/// The mean weight of the training rows.
+fn mean_weight(table: &Table) -> Result<f64, TaskError> {
+    let rows = &table.rows.train;
+    let mean = rows.iter().map(|row| table.weight(*row)).sum::<f64>() / rows.len() as f64;
+    match mean > 0.0 {
+        true => Ok(mean),
+        false => Err(
+            "all training rows have the weight 0: name another column after weight, or leave it out".into(),
+        ),
+    }
+}
+
 fn network(plans: &[Plan], outputs: usize, tensors: &Tensors) -> Result<Network, TaskError> {
     let network = Network::of(plans, outputs, |name| tensors.get(name));
     network.ok_or_else(|| "the tensors are not those of the table's model".into())
-}
-
-/// What predicts rows as a model file says.
-fn predictor(metadata: &BTreeMap<String, String>, tensors: &Tensors) -> Result<Predictor, TaskError> {
-    let schema: Schema = read(metadata, "schema")?;
-    let options: Options = read(metadata, "options")?;
-    let weights: Vec<f64> = read(metadata, "weights")?;
-    let outputs = schema.target.outputs();
-    let plans = Plan::of(&options, &Features::of(&schema), outputs)?;
-    let network = network(&plans, outputs, tensors)?;
-    if weights.len() != plans.len() {
-        return Err("the model file has weights for another number of members: export it again".into());
-    }
-    Ok(Predictor::new(schema, network, weights))
-}
-
-/// A model file's predictor.
-struct Answers(Predictor);
-
-impl Predict for Answers {
-    fn predict(&self, name: &str, rows: &[u8]) -> Result<String, TaskError> {
-        Ok(self.0.predict(name, rows)?)
-    }
-
-    fn answer(&self, rows: &Value) -> Result<Value, TaskError> {
-        Ok(self.0.answer_json(rows)?)
-    }
-
-    fn inputs(&self) -> Value {
-        self.0.inputs_json()
-    }
 }
 
 pub(super) fn json<T: Serialize>(value: &T) -> String {

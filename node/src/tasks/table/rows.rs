@@ -13,26 +13,31 @@ impl Rows {
         let mut batch = Batch {
             inputs: Vec::with_capacity(rows.len() * self.features.width()),
             targets: Vec::with_capacity(rows.len() * target.outputs()),
+            weights: Vec::new(),
             kept: Vec::new(),
             rows: rows.len(),
         };
         for row in rows {
             self.features.write(self.table.cells(*row), &mut batch.inputs);
             let value = self.table.target(*row);
+            let weight = (self.table.weight(*row) / self.mean_weight) as f32;
             match target {
-                Target::Number { mean, deviation, .. } => {
-                    let scaled = (value - f64::from(*mean)) / f64::from(*deviation);
-                    batch.targets.push(scaled as f32);
+                Target::Number { .. } => {
+                    batch.targets.push(target.scaled(value, self.table.cells(*row)));
+                    batch.weights.push(weight);
                 }
                 Target::Class { classes, .. } => batch.targets.extend((0..classes.len()).map(|class| {
                     let is = class as f64 == value;
                     if is {
-                        self.weights.get(class).copied().unwrap_or(1.0)
+                        weight * self.weights.get(class).copied().unwrap_or(1.0)
                     } else {
                         0.0
                     }
                 })),
             }
+        }
+        if self.options.weight.is_empty() {
+            batch.weights.clear();
         }
         batch
     }

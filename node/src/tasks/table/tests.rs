@@ -121,14 +121,20 @@ fn a_model_file_predicts_as_the_model_does() {
     metadata.extend(all.map(|(key, value)| (key.to_owned(), value)));
     let factory = TaskFactory::of::<TableTask>();
     let predictor = (factory.predictor)(&metadata, &tensors).unwrap().unwrap();
-    let out = predictor.predict("new.csv", b"town,y,x\nBern,0.5,0.5\n").unwrap();
+    let out = predictor
+        .predict("new.csv", b"town,y,x\nBern,0.5,0.5\n")
+        .unwrap()
+        .text;
     assert!(
         out.starts_with("town,y,x,height_predicted\nBern,0.5,0.5,"),
         "{out}"
     );
     // While the run goes on, it answers as the file would.
     let live = task.live(&tensors).unwrap().unwrap();
-    assert_eq!(live.predict("new.csv", b"town,y,x\nBern,0.5,0.5\n").unwrap(), out);
+    assert_eq!(
+        live.predict("new.csv", b"town,y,x\nBern,0.5,0.5\n").unwrap().text,
+        out
+    );
     metadata.remove("weights");
     let told = (factory.predictor)(&metadata, &tensors)
         .err()

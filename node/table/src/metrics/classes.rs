@@ -6,7 +6,7 @@ use super::{Metric, auc, f1, log_loss, mean, share};
 /// `probability`: for each row one for each class. `actual`: the classes, by number.
 pub fn of_classes(probability: &[Vec<f64>], actual: &[usize]) -> Vec<Metric> {
     let classes = probability[0].len();
-    let table = confusion(probability, actual);
+    let table = confusion(probability.iter().map(|row| likeliest(row)), actual, classes);
     let right: usize = (0..classes).map(|class| table[class][class]).sum();
     let count = |class: usize| table[class].iter().sum::<usize>();
     let predicted = |class: usize| table.iter().map(|row| row[class]).sum::<usize>();
@@ -37,11 +37,14 @@ pub fn of_classes(probability: &[Vec<f64>], actual: &[usize]) -> Vec<Metric> {
 }
 
 /// Rows by actual class (first index) and predicted class.
-pub fn confusion(probability: &[Vec<f64>], actual: &[usize]) -> Vec<Vec<usize>> {
-    let classes = probability.first().map_or(0, Vec::len);
+pub fn confusion(
+    predicted: impl Iterator<Item = usize>,
+    actual: &[usize],
+    classes: usize,
+) -> Vec<Vec<usize>> {
     let mut table = vec![vec![0; classes]; classes];
-    for (row, class) in probability.iter().zip(actual) {
-        table[*class][likeliest(row)] += 1;
+    for (predicted, class) in predicted.zip(actual) {
+        table[*class][predicted] += 1;
     }
     table
 }

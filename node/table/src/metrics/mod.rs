@@ -8,8 +8,8 @@ mod two;
 
 pub use classes::{confusion, likeliest, of_classes};
 pub use numbers::of_numbers;
-pub(crate) use two::auc;
 pub use two::of_two_classes;
+pub(crate) use two::{auc, best_threshold};
 
 use serde::{Deserialize, Serialize};
 

@@ -33,7 +33,8 @@ fn two_classes_are_judged_as_by_scikit_learn() {
         0.95, 0.9, 0.9, 0.8, 0.7, 0.7, 0.55, 0.5, 0.45, 0.4, 0.4, 0.3, 0.2, 0.1, 0.05, 0.5,
     ];
     let actual = [1, 1, 0, 1, 1, 0, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0].map(|class| class == 1);
-    let metrics = of_two_classes(&probability, &actual);
+    let best = best_threshold(&probability, &actual);
+    let metrics = of_two_classes(&probability, &actual, 0.5, Some(best));
     check(
         &metrics,
         &[
@@ -44,8 +45,8 @@ fn two_classes_are_judged_as_by_scikit_learn() {
             ("average_precision", 0.689_814_814_814_814_8),
             ("log_loss", 0.574_328_620_103_128),
             ("best_f1", 0.666_666_666_666_666_7),
-            // Two thresholds give that; scikit-learn's curve begins with the lower.
-            ("threshold", 0.7),
+            // Two thresholds give that; scikit-learn's curve begins with the lower. The next lower probability is 0.55.
+            ("threshold", 0.625),
         ],
     );
     let (low, high) = metrics[0].interval.unwrap();
@@ -82,7 +83,7 @@ fn more_classes_are_judged_as_by_scikit_learn() {
         ],
     );
     assert_eq!(
-        confusion(&probability, &actual),
+        confusion(probability.iter().map(|row| likeliest(row)), &actual, 3),
         [[2, 0, 1], [1, 3, 0], [0, 1, 2]]
     );
 }
@@ -107,6 +108,6 @@ fn numbers_are_judged_as_by_scikit_learn() {
 fn what_few_rows_do_not_define_has_no_interval() {
     let one = of_numbers(&[1.0], &[2.0]);
     assert_eq!((one[0].value, one[0].interval), (1.0, None));
-    let one_class = of_two_classes(&[0.9, 0.4], &[true, true]);
+    let one_class = of_two_classes(&[0.9, 0.4], &[true, true], 0.5, None);
     assert!(value(&one_class, "auc").is_nan() && value(&one_class, "accuracy") == 0.5);
 }

@@ -2,27 +2,54 @@
 
 use super::{Metric, Z, f1, log_loss, mean, share, variance_of_mean};
 
-/// Accuracy, balanced accuracy, F1, ROC AUC, average precision, log loss, and the threshold with the best F1, of at least
-/// one row. `probability` and `actual` describe the positive class, which is predicted above one half.
-pub fn of_two_classes(probability: &[f64], actual: &[bool]) -> Vec<Metric> {
+/// Accuracy, balanced accuracy, F1, ROC AUC, average precision and log loss, of at least one row. `probability` and `actual`
+/// describe the positive class, which is predicted above the threshold. If other rows have told which threshold gives the best F1:
+/// what it gives here.
+pub fn of_two_classes(
+    probability: &[f64],
+    actual: &[bool],
+    threshold: f64,
+    best: Option<f64>,
+) -> Vec<Metric> {
     let rows = || probability.iter().zip(actual);
-    let count = |wanted: &dyn Fn(bool, bool) -> bool| rows().filter(|(p, a)| wanted(**p > 0.5, **a)).count();
+    let count_above = |threshold: f64, wanted: &dyn Fn(bool, bool) -> bool| {
+        rows().filter(|(p, a)| wanted(**p > threshold, **a)).count()
+    };
+    let count = |wanted: &dyn Fn(bool, bool) -> bool| count_above(threshold, wanted);
     let (right, positive) = (count(&|p, a| p && a), count(&|_, a| a));
     let (right_no, negative) = (count(&|p, a| !p && !a), actual.len() - positive);
     let recalls = [(right, positive), (right_no, negative)].map(|(right, of)| right as f64 / of as f64);
     let of_right: Vec<f64> = rows().map(|(p, a)| if *a { *p } else { 1.0 - p }).collect();
-    let sorted = Sorted::of(probability, actual);
-    let (best, threshold) = sorted.best_f1();
-    vec![
+    let mut metrics = vec![
         share("accuracy", right + right_no, actual.len()),
         Metric::new("balanced_accuracy", mean(&recalls)),
         Metric::new("f1", f1(right, count(&|p, _| p) + positive)),
         auc("auc", probability, actual),
-        Metric::new("average_precision", sorted.average_precision()),
+        Metric::new(
+            "average_precision",
+            Sorted::of(probability, actual).average_precision(),
+        ),
         log_loss(&of_right),
-        Metric::new("best_f1", best),
-        Metric::new("threshold", threshold),
-    ]
+    ];
+    if let Some(best) = best {
+        let (right, said) = (count_above(best, &|p, a| p && a), count_above(best, &|p, _| p));
+        metrics.push(Metric::new("best_f1", f1(right, said + positive)));
+        metrics.push(Metric::new("threshold", best));
+    }
+    metrics
+}
+
+/// The threshold above which F1 is best; of equal ones the highest. It lies in the middle between two rows, where it suits others
+/// best.
+pub(crate) fn best_threshold(probability: &[f64], actual: &[bool]) -> f64 {
+    let sorted = Sorted::of(probability, actual);
+    let (_, least) = sorted.best_f1();
+    let below = sorted
+        .steps
+        .iter()
+        .map(|(probability, ..)| *probability)
+        .find(|other| *other < least);
+    (least + below.unwrap_or(0.0)) / 2.0
 }
 
 /// The area under the ROC curve with DeLong's interval (1988): the share of pairs in the right order, ties as halves.

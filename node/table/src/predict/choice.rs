@@ -1,7 +1,10 @@
 //! Chooses how much each member of a model counts, by the validation rows: in f64 and in one order, so that all machines agree.
 
-use super::Predictor;
+use super::{Decision, Predictor};
+use crate::error::TableError;
+use crate::metrics::best_threshold;
 use crate::network::Network;
+use crate::options::Options;
 use crate::plan::Plan;
 use crate::schema::Target;
 use crate::search::Trial;
@@ -25,12 +28,24 @@ impl Predictor {
     /// the one that lowers the loss most (Caruana et al. 2004, "Ensemble selection from libraries of models"). It begins with one
     /// of each, since they were picked to go well together. The others are trials of a search, too many for that: few rows praise
     /// some of them by chance. So the better third joins, each alike, unless that is clearly worse.
-    pub fn chosen(table: &Table, network: Network, usual: usize) -> Self {
+    pub fn chosen(
+        table: &Table,
+        network: Network,
+        usual: usize,
+        options: &Options,
+    ) -> Result<Self, TableError> {
         let count = network.members.len();
-        let mut predictor = Self::new(table.schema.clone(), network, vec![0.0; count]);
+        let mut predictor = Self::new(
+            table.schema.clone(),
+            network,
+            vec![0.0; count],
+            Decision::default(),
+        );
         let answers = Answers::of(&predictor, table);
-        predictor.weights = answers.with_trials(answers.of_usual(usual), usual);
-        predictor
+        let weights = answers.with_trials(answers.of_usual(usual), usual);
+        let decision = answers.decision(&answers.mixed(&weights), &options.threshold)?;
+        (predictor.weights, predictor.decision) = (weights, decision);
+        Ok(predictor)
     }
 
     /// The trials of a search, the best by its validation loss first. The first `usual` members together are the first trial, as
@@ -64,7 +79,7 @@ impl Predictor {
 }
 
 /// The members' answers to the validation rows, beside the right ones.
-struct Answers<'a> {
+pub(super) struct Answers<'a> {
     target: &'a Target,
     /// By member, row and class.
     of_members: Vec<Vec<Vec<f64>>>,
@@ -80,7 +95,7 @@ impl<'a> Answers<'a> {
             inputs.clear();
             predictor.features.write(table.cells(*row), &mut inputs);
             for (member, answers) in predictor.network.members.iter().zip(&mut of_members) {
-                answers.push(predictor.answer_of(member, &inputs));
+                answers.push(predictor.answer_of(member, &inputs, table.cells(*row)));
             }
         }
         Self {
@@ -139,6 +154,71 @@ impl<'a> Answers<'a> {
         if is_clear(&more) { weights } else { mixed }
     }
 
+    /// The answer to each row with these weights of members.
+    fn mixed(&self, weights: &[f64]) -> Vec<Vec<f64>> {
+        // One that diverged and counts nothing must not make the sum infinite.
+        let counting = || {
+            self.of_members
+                .iter()
+                .zip(weights)
+                .filter(|(_, weight)| **weight > 0.0)
+        };
+        let mixed = |row: usize, output: usize| counting().map(|(of, weight)| of[row][output] * weight).sum();
+        let outputs = self.target.outputs();
+        let rows = 0..self.actual.len();
+        rows.map(|row| (0..outputs).map(|output| mixed(row, output)).collect())
+            .collect()
+    }
+
+    /// How these answers are used best.
+    fn decision(&self, answers: &[Vec<f64>], asked: &str) -> Result<Decision, TableError> {
+        let plain = Decision::default();
+        let Target::Class {
+            classes, positive, ..
+        } = self.target
+        else {
+            let logarithm = self.target.is_log();
+            let sum = |values: &mut dyn Iterator<Item = f64>| values.sum::<f64>();
+            let ratio =
+                sum(&mut self.actual.iter().copied()) / sum(&mut answers.iter().map(|answer| answer[0]));
+            // Few rows with one huge value say little.
+            let factor = if logarithm && ratio.is_finite() {
+                ratio.clamp(0.5, 2.0)
+            } else {
+                1.0
+            };
+            return Ok(Decision { factor, ..plain });
+        };
+        if classes.len() != 2 {
+            return match asked {
+                "0.5" => Ok(plain),
+                _ => Err(bad_threshold(asked, "it is for two classes")),
+            };
+        }
+        let probability: Vec<f64> = answers.iter().map(|answer| answer[*positive]).collect();
+        let is: Vec<bool> = self
+            .actual
+            .iter()
+            .map(|class| *class as usize == *positive)
+            .collect();
+        let best = best_threshold(&probability, &is);
+        let threshold = match (asked, asked.parse()) {
+            ("f1", _) => best,
+            (_, Ok(threshold)) if (0.0..1.0).contains(&threshold) => threshold,
+            _ => {
+                return Err(bad_threshold(
+                    asked,
+                    "give f1, or a probability of at least 0 and below 1",
+                ));
+            }
+        };
+        Ok(Decision {
+            threshold,
+            best: Some(best),
+            ..plain
+        })
+    }
+
     /// The loss with these weights of members: the mean squared error, or the log loss.
     fn loss(&self, weights: &[f64]) -> f64 {
         mean(&self.losses(weights))
@@ -146,22 +226,38 @@ impl<'a> Answers<'a> {
 
     /// The same, row by row.
     fn losses(&self, weights: &[f64]) -> Vec<f64> {
-        let mixed = |row: usize, output: usize| -> f64 {
-            let members = self.of_members.iter().zip(weights);
-            // One that diverged and counts nothing must not make the sum infinite.
-            let counting = members.filter(|(_, weight)| **weight > 0.0);
-            counting.map(|(of, weight)| of[row][output] * weight).sum()
-        };
-        let rows = self.actual.iter().enumerate();
-        rows.map(|(row, actual)| match self.target {
-            Target::Number { .. } => {
-                let error = mixed(row, 0) - actual;
-                error * error
-            }
-            Target::Class { .. } => -libm::log(mixed(row, *actual as usize).max(1e-12)),
-        })
-        .collect()
+        let rows = self.mixed(weights).into_iter().zip(&self.actual);
+        rows.map(|(answer, actual)| loss(self.target, &answer, *actual))
+            .collect()
     }
+
+    /// The mean loss of some answers.
+    pub(super) fn mean_loss(target: &Target, answers: &[Vec<f64>], actual: impl Iterator<Item = f64>) -> f64 {
+        let rows = answers.iter().zip(actual);
+        mean(
+            &rows
+                .map(|(answer, actual)| loss(target, answer, actual))
+                .collect::<Vec<_>>(),
+        )
+    }
+}
+
+/// The squared error, of logarithms if they are learnt, or the log loss.
+fn loss(target: &Target, answer: &[f64], actual: f64) -> f64 {
+    match target {
+        Target::Number { .. } => {
+            let error = match target.is_log() {
+                true => libm::log(answer[0]) - libm::log(actual),
+                false => answer[0] - actual,
+            };
+            error * error
+        }
+        Target::Class { .. } => -libm::log(answer[actual as usize].max(1e-12)),
+    }
+}
+
+fn bad_threshold(asked: &str, why: &str) -> TableError {
+    TableError::Other(format!("threshold={asked} is not possible: {why}"))
 }
 
 /// Whether the mean of these differences is clearly above 0, or no number.

@@ -4,6 +4,7 @@ use super::*;
 use crate::network::Dense;
 use crate::options::Options;
 use crate::schema::ColumnKind;
+use serde_json::json;
 
 const FILE: &str = "size,town,sold\n";
 
@@ -52,6 +53,7 @@ fn predictor(table: &Table) -> Predictor {
             members: vec![linear(table, 1.0)],
         },
         vec![1.0],
+        Decision::default(),
     )
 }
 
@@ -60,7 +62,8 @@ fn columns_may_be_in_another_order_more_and_with_unseen_values() {
     let predictor = predictor(&table());
     let plain = predictor
         .predict("a.csv", b"size,town\n40,Bern\n5,Bonn\n")
-        .unwrap();
+        .unwrap()
+        .text;
     let lines: Vec<&str> = plain.lines().collect();
     assert_eq!(lines[0], "size,town,sold_predicted,sold_no,sold_yes");
     assert!(
@@ -69,7 +72,8 @@ fn columns_may_be_in_another_order_more_and_with_unseen_values() {
     );
     let other = predictor
         .predict("b.csv", b"note;town;size\r\n\"a;b\";Bern;40\r\nx;Bonn;5")
-        .unwrap();
+        .unwrap()
+        .text;
     let answers = |text: &str, separator: char| -> Vec<String> {
         let last = |line: &str| {
             line.rsplitn(4, separator)
@@ -84,15 +88,16 @@ fn columns_may_be_in_another_order_more_and_with_unseen_values() {
     // A town that was never seen, and a missing size.
     let unseen = predictor
         .predict("c.csv", b"size,town\n40,Rome\n,Bern\n")
-        .unwrap();
+        .unwrap()
+        .text;
     assert_eq!(answers(&unseen, ',')[..3], answers(&plain, ',')[..3]);
 }
 
 #[test]
 fn what_was_predicted_can_be_predicted_again() {
     let predictor = predictor(&table());
-    let once = predictor.predict("a.csv", b"size,town\n40,Bern\n").unwrap();
-    let twice = predictor.predict("b.csv", once.as_bytes()).unwrap();
+    let once = predictor.predict("a.csv", b"size,town\n40,Bern\n").unwrap().text;
+    let twice = predictor.predict("b.csv", once.as_bytes()).unwrap().text;
     let header = "size,town,sold_predicted,sold_no,sold_yes,sold_predicted_2,sold_no_2,sold_yes_2\n";
     assert!(twice.starts_with(header), "{twice}");
     assert!(predictor.predict("c.csv", twice.as_bytes()).is_ok());
@@ -127,7 +132,7 @@ fn missing_columns_and_bad_cells_are_told_all_at_once() {
 fn members_that_help_on_validation_rows_count_more() {
     let table = table();
     let members = vec![linear(&table, -1.0), linear(&table, 1.0)];
-    let chosen = Predictor::chosen(&table, Network { members }, 2);
+    let chosen = Predictor::chosen(&table, Network { members }, 2, &Options::default()).unwrap();
     assert!(chosen.weights()[1] > 0.95, "{:?}", chosen.weights());
     let sum: f64 = chosen.weights().iter().sum();
     assert!((sum - 1.0).abs() < 1e-12);
@@ -140,7 +145,7 @@ fn members_that_help_on_validation_rows_count_more() {
         told.contains("always the same answer auc 0.5000, accuracy 0.5"),
         "{told}"
     );
-    let card = crate::card("t.csv", &table.schema, &judged);
+    let card = crate::card("t.csv", &table.schema, &judged, &[]);
     assert!(
         card.starts_with(
             "---\nlibrary_name: annulus\ntags:\n- tabular-classification\n---\n# sold from t.csv"
@@ -167,7 +172,7 @@ fn trials_join_the_usual_model_unless_they_are_clearly_worse() {
         member
     };
     let weights = |members: Vec<Member>| {
-        let chosen = Predictor::chosen(&table, Network { members }, 1);
+        let chosen = Predictor::chosen(&table, Network { members }, 1, &Options::default()).unwrap();
         chosen.weights().to_vec()
     };
     assert_eq!(weights(vec![constant(0.0), constant(-0.16)]), [0.5, 0.5]);
@@ -205,7 +210,7 @@ fn trials_are_ranked_and_bad_ones_count_nothing() {
         linear(&table, -1.0),
         linear(&table, 1.0),
     ];
-    let chosen = Predictor::chosen(&table, Network { members }, 2);
+    let chosen = Predictor::chosen(&table, Network { members }, 2, &Options::default()).unwrap();
     let weights = chosen.weights().to_vec();
     assert_eq!(weights[2..], [0.0, 0.0, 0.5]);
     assert!(weights[0] > 0.0, "{weights:?}");
@@ -262,7 +267,8 @@ fn rows_as_json_get_the_same_answers_and_errors_name_the_column() {
     let predictor = predictor(&table());
     let plain = predictor
         .predict("a.csv", b"size,town\n40,Bern\n,Bonn\n")
-        .unwrap();
+        .unwrap()
+        .text;
     let rows = json!([{"size": 40, "town": "Bern"}, {"town": "Bonn", "size": null, "sold": "?"}]);
     let answer = predictor.answer_json(&rows).unwrap();
     for (line, answer) in plain
@@ -328,10 +334,11 @@ fn texts_are_read_by_their_words_in_files_and_as_json() {
     let network = Network {
         members: vec![member],
     };
-    let predictor = Predictor::new(table.schema.clone(), network, vec![1.0]);
+    let predictor = Predictor::new(table.schema.clone(), network, vec![1.0], Decision::default());
     let answers = predictor
         .predict("new.csv", b"review\nA GOOD one\n\"well, bad\"\nNA\n")
-        .unwrap();
+        .unwrap()
+        .text;
     let found: Vec<&str> = answers.lines().skip(1).collect();
     // Of the first text no other word is known.
     let sure = 1.0 / (1.0 + (-8.0f64).exp());
@@ -345,4 +352,202 @@ fn texts_are_read_by_their_words_in_files_and_as_json() {
     let yes = |at: usize| json["predictions"][at]["probabilities"]["yes"].as_f64().unwrap();
     assert_eq!([yes(0), yes(1), yes(2)], [sure, 0.5, 0.5]);
     assert_eq!(predictor.inputs_json()["inputs"][0]["kind"], "text");
+}
+
+#[test]
+fn other_spellings_of_a_value_get_the_same_answer_and_unseen_values_are_told() {
+    let row = |at: usize| {
+        format!(
+            "{},{},{}\n",
+            ["True", "False"][at % 2],
+            [7, 8, 9][at % 3],
+            ["no", "yes"][at % 2]
+        )
+    };
+    let text = "member,code,sold\n".to_owned() + &(0..300).map(row).collect::<String>();
+    let options = Options {
+        target: "sold".into(),
+        columns: [("code".to_owned(), crate::Kind::Category)].into(),
+        ..Options::default()
+    };
+    let table = Table::read("t.csv", text.as_bytes(), &options).unwrap();
+    let width = Features::of(&table.schema).without_bins();
+    let member = Member {
+        inputs: width,
+        around: Dense {
+            weight: (0..2 * width).map(|at| at as f32).collect(),
+            bias: vec![0.0; 2],
+        },
+        layers: Vec::new(),
+    };
+    let members = vec![member];
+    let predictor = Predictor::chosen(&table, Network { members }, 1, &options).unwrap();
+    let rows = b"member,code\nTrue,7\ntrue,7.0\nTRUE,07\n1,+7\n1.0,7.00\n";
+    let predicted = predictor.predict("new.csv", rows).unwrap();
+    assert!(predicted.notes.is_empty(), "{:?}", predicted.notes);
+    let answers: Vec<&str> = predicted
+        .text
+        .lines()
+        .skip(1)
+        .map(|line| line.splitn(3, ',').nth(2).unwrap())
+        .collect();
+    assert!(answers.iter().all(|answer| *answer == answers[0]), "{answers:?}");
+    let json =
+        json!([{"member": true, "code": 7}, {"member": "TRUE", "code": 7.0}, {"member": 1, "code": "7"}]);
+    let answer = predictor.answer_json(&json).unwrap();
+    let answers = answer["predictions"].as_array().unwrap();
+    assert!(answers.iter().all(|answer| answer == &answers[0]) && answer.get("warnings").is_none());
+
+    let unseen = predictor
+        .predict("new.csv", b"member,code\nTrue,5\nmaybe,6\n,8\n")
+        .unwrap();
+    let told = [
+        "column code: 2 of the values, such as \"5\"",
+        "column member: 1 of the values, such as \"maybe\"",
+    ];
+    assert!(
+        told.iter()
+            .zip([0, 1])
+            .all(|(told, at)| unseen.notes[at].starts_with(told)),
+        "{:?}",
+        unseen.notes
+    );
+    let answer = predictor
+        .answer_json(&json!({"member": "maybe", "code": null}))
+        .unwrap();
+    assert!(
+        answer["warnings"][0]
+            .as_str()
+            .unwrap()
+            .starts_with("column member: 1 of the values")
+    );
+}
+
+/// A table in which one of fifty rows is of the class 1: those with a large x, but for some.
+fn rare(threshold: &str) -> Result<(Table, Predictor), TableError> {
+    let row = |at: usize| format!("{},{}\n", at % 50, u8::from(at % 50 == 49 || at % 100 == 48));
+    let text = "x,y\n".to_owned() + &(0..3000).map(row).collect::<String>();
+    let options = Options {
+        target: "y".into(),
+        threshold: threshold.into(),
+        ..Options::default()
+    };
+    let table = Table::read("t.csv", text.as_bytes(), &options)?;
+    let width = Features::of(&table.schema).without_bins();
+    let mut weight = vec![0.0; 2 * width];
+    weight[2 * width - 1] = 1.0;
+    let member = Member {
+        inputs: width,
+        around: Dense {
+            weight,
+            bias: vec![4.0, 0.0],
+        },
+        layers: Vec::new(),
+    };
+    let members = vec![member];
+    let predictor = Predictor::chosen(&table, Network { members }, 1, &options)?;
+    Ok((table, predictor))
+}
+
+#[test]
+fn a_class_that_is_never_the_answer_is_told_and_a_threshold_by_the_validation_rows_gives_it() {
+    let (table, plain) = rare("0.5").unwrap();
+    let judged = plain.judge(&table, &table.rows.test);
+    let told = judged.describe("test", "rows", &table.schema.target);
+    assert!(
+        told.contains(
+            "warning: the model never answers 1, the class of 9 of these rows: threshold=f1 answers"
+        ),
+        "{told}"
+    );
+    let value = |judged: &Judged, name: &str| {
+        judged
+            .metrics
+            .iter()
+            .find(|metric| metric.name == name)
+            .unwrap()
+            .value
+    };
+    assert_eq!(value(&judged, "f1"), 0.0);
+    let best = value(&judged, "best_f1");
+    assert!(best > 0.6, "{told}");
+
+    let (_, chosen) = rare("f1").unwrap();
+    let judged = chosen.judge(&table, &table.rows.test);
+    assert_eq!(value(&judged, "f1"), best);
+    assert!(
+        !judged
+            .describe("test", "rows", &table.schema.target)
+            .contains("warning")
+    );
+    assert!(judged.confusion[1][1] > 0);
+    let answers = chosen.predict("new.csv", b"x\n0\n49\n").unwrap().text;
+    let said: Vec<&str> = answers
+        .lines()
+        .skip(1)
+        .map(|line| line.split(',').nth(1).unwrap())
+        .collect();
+    assert_eq!(said, ["0", "1"]);
+    assert_eq!(
+        chosen.answer_json(&json!({"x": 49})).unwrap()["predictions"][0]["y"],
+        "1"
+    );
+    let decision: Decision =
+        serde_json::from_str(&serde_json::to_string(&chosen.decision()).unwrap()).unwrap();
+    assert_eq!(decision, chosen.decision());
+
+    for asked in ["half", "1", "-0.1", "NaN"] {
+        let told = rare(asked).err().unwrap().to_string();
+        assert!(
+            told.contains(&format!("threshold={asked} is not possible")),
+            "{told}"
+        );
+    }
+}
+
+#[test]
+fn rows_with_the_right_answers_judge_a_model() {
+    let (table, predictor) = rare("f1").unwrap();
+    let rows: String = table
+        .rows
+        .test
+        .iter()
+        .map(|row| format!("{},{}\n", row % 50, table.target(*row)))
+        .collect();
+    let (judged, notes) = predictor
+        .score("new.csv", format!("x,y\n{rows}").as_bytes())
+        .unwrap();
+    let wanted = predictor.judge(&table, &table.rows.test);
+    assert_eq!((judged, notes), (wanted, vec![]));
+    for (file, told) in [
+        (
+            &b"x\n1\n"[..],
+            "new.csv lacks the column y, which tells the right answers",
+        ),
+        (
+            b"x,y\n1,2\n",
+            "line 2, column y: \"2\" is no answer that the model can give",
+        ),
+        (b"x,y\n", "no rows"),
+    ] {
+        let error = predictor.score("new.csv", file).unwrap_err().to_string();
+        assert!(error.contains(told), "{error}");
+    }
+}
+
+#[test]
+fn a_column_that_a_model_reads_matters_and_another_does_not() {
+    let table = table();
+    let importance = predictor(&table).importance(&table);
+    let names: Vec<&str> = importance.iter().map(|one| one.column.as_str()).collect();
+    assert_eq!(names, ["size", "town"]);
+    assert!(
+        importance[0].share > 0.5 && importance[1].share.abs() < 1e-9,
+        "{importance:?}"
+    );
+    let told = describe_importance(&importance);
+    assert!(
+        told.starts_with("what the loss grows by without a column: size ") && told.ends_with("town 0 %"),
+        "{told}"
+    );
 }

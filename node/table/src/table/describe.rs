@@ -2,10 +2,11 @@
 
 use super::Table;
 use super::refusals::such_as;
+use crate::date::Moment;
 use crate::measure::mean_and_deviation;
 use crate::metrics;
 use crate::number::{grouped, listed};
-use crate::schema::{Column, ColumnKind, Schema, Target};
+use crate::schema::{Column, ColumnKind, Format, Schema, Target};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -19,7 +20,8 @@ impl Table {
             ..
         } = &self.schema;
         let mut text = String::new();
-        let (rows, count) = (grouped(self.len() as u64), columns.len() + ignored.len() + 1);
+        let names = columns.chunk_by(|a, b| a.name == b.name).count();
+        let (rows, count) = (grouped(self.len() as u64), names + ignored.len() + 1);
         let _ = write!(
             text,
             "{}: {rows} rows, {} columns; predicting {} ",
@@ -28,7 +30,17 @@ impl Table {
             target.name()
         );
         let _ = match target {
-            Target::Number { .. } => write!(text, "(a number: squared error)"),
+            Target::Number { learnt, .. } => {
+                let trend = learnt.as_ref().and_then(|learnt| learnt.trend.as_ref());
+                let by = trend.map(|trend| format!("; a line by {} is added", columns[trend.column].name));
+                let what = match target.is_log() {
+                    true => {
+                        "squared error of its logarithm, since few values are very large; log=off for plain"
+                    }
+                    false => "squared error",
+                };
+                write!(text, "(a number: {what}{})", by.unwrap_or_default())
+            }
             Target::Class {
                 classes, positive, ..
             } if classes.len() == 2 => {
@@ -41,7 +53,7 @@ impl Table {
             Target::Class { classes, .. } => write!(text, "({} classes)", grouped(classes.len() as u64)),
         };
         let told = |kind: &str| {
-            let all = columns.iter().map(|column| (column, read_as(&column.kind)));
+            let all = columns.iter().map(|column| (column, read_as(column)));
             let of_kind = all.filter(|(_, (other, _))| *other == kind);
             of_kind
                 .map(|(column, (_, size))| with_gaps(column, size))
@@ -51,8 +63,10 @@ impl Table {
             .iter()
             .zip(&self.examples)
             .map(|(column, example)| format!("{} ({}{})", column.name, column.why, such_as(example)));
+        let dates = columns.chunk_by(|a, b| a.name == b.name).filter_map(dates);
         for (kind, names) in [
             ("number", told("number")),
+            ("date", dates.collect()),
             ("category", told("category")),
             ("text", told("text")),
             ("ignored", ignored.collect::<Vec<_>>()),
@@ -68,6 +82,9 @@ impl Table {
             "\n{}: {train} train, {validation} validation, {test} test",
             self.divided
         );
+        for note in &self.notes {
+            let _ = write!(text, "\nwarning: {note}");
+        }
         let leaks = self.leaks();
         if !leaks.is_empty() {
             let _ = write!(
@@ -90,6 +107,14 @@ impl Table {
     pub fn leaks(&self) -> Vec<&str> {
         let train = &self.rows.train;
         let targets: Vec<f64> = train.iter().map(|row| self.target(*row)).collect();
+        // Among a few rows some column always fits.
+        let enough = match &self.schema.target {
+            Target::Class { counts, .. } => counts.iter().all(|count| *count >= LEAK_CLASS),
+            Target::Number { .. } => true,
+        };
+        if train.len() < LEAK_ROWS || !enough {
+            return Vec::new();
+        }
         let tells = |(at, column): &(usize, &Column)| {
             if matches!(column.kind, ColumnKind::Text(_)) {
                 return false;
@@ -115,20 +140,54 @@ impl Table {
                     let scores = if is_number { cells } else { means(&cells, &targets) };
                     explained(&scores, &targets) > LEAK
                 }
-                Target::Class { .. } => false,
+                Target::Class { classes, .. } => {
+                    borders(&cells, &targets) as f64
+                        <= classes.len() as f64 + (1.0 - LEAK) * targets.len() as f64
+                        || is_function(&cells, &targets)
+                }
             }
         };
         let columns = self.schema.columns.iter().enumerate();
-        columns
+        let mut leaks: Vec<&str> = columns
             .filter(tells)
             .map(|(_, column)| column.name.as_str())
-            .collect()
+            .collect();
+        leaks.dedup();
+        leaks
     }
 }
 
+/// How often the class changes where rows lie by this number, and one more: as many as there are classes if each has a range of its
+/// own. Rows of one value that are of another class than most of them count, too.
+fn borders(cells: &[f64], classes: &[f64]) -> usize {
+    let mut rows: Vec<(f64, f64)> = cells.iter().copied().zip(classes.iter().copied()).collect();
+    rows.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
+    let (mut runs, mut before, mut others) = (0, f64::NAN, 0);
+    for same in rows.chunk_by(|a, b| a.0 == b.0) {
+        let of_class = same.chunk_by(|a, b| a.1 == b.1);
+        let most = of_class.max_by_key(|rows| rows.len()).expect("a chunk has rows");
+        others += same.len() - most.len();
+        runs += usize::from(most[0].1 != before);
+        before = most[0].1;
+    }
+    runs + others
+}
+
+/// Whether each value of a column that repeats its values goes with one class, but for a few mistakes.
+fn is_function(cells: &[f64], classes: &[f64]) -> bool {
+    let mut values = BTreeMap::<u64, BTreeMap<u64, usize>>::new();
+    for (cell, class) in cells.iter().zip(classes) {
+        let of = values.entry(cell.to_bits()).or_default();
+        *of.entry(class.to_bits()).or_default() += 1;
+    }
+    let right: usize = values.values().filter_map(|of| of.values().max()).sum();
+    right as f64 > LEAK * cells.len() as f64 && values.len() * REPEATS <= cells.len()
+}
+
 /// The kind of a column in a word, and how many values it knows.
-fn read_as(kind: &ColumnKind) -> (&'static str, String) {
-    match kind {
+fn read_as(column: &Column) -> (&'static str, String) {
+    match &column.kind {
+        _ if matches!(column.format, Format::Dates(..)) => ("date", String::new()),
         ColumnKind::Number(_) => ("number", String::new()),
         ColumnKind::Category(all) if all.rare > 0 => {
             let (kept, rare) = (all.values.len(), grouped(all.rare));
@@ -140,6 +199,23 @@ fn read_as(kind: &ColumnKind) -> (&'static str, String) {
             ("text", format!("{terms} words and pairs"))
         }
     }
+}
+
+/// A column of dates: from when to when, and what is read of them. None if it is another column.
+fn dates(parts: &[Column]) -> Option<String> {
+    let (Format::Dates(..), ColumnKind::Number(days)) = (&parts[0].format, &parts[0].kind) else {
+        return None;
+    };
+    let [first, .., last] = days.octiles.map(|day| Moment::told(day.into()));
+    let name = |column: &Column| match column.format {
+        Format::Dates(_, part) => format!("{part:?}").to_lowercase(),
+        _ => String::new(),
+    };
+    let names: Vec<String> = parts.iter().map(name).collect();
+    Some(with_gaps(
+        &parts[0],
+        format!("{first} to {last} in training, as {}", names.join(", ")),
+    ))
 }
 
 /// A column's name, with the values that it knows and the cells that are missing, if there are any.
@@ -157,6 +233,13 @@ fn with_gaps(column: &Column, size: String) -> String {
 
 /// An AUC above this, or a share of the variance, by one column alone is too good to be true; a guess.
 const LEAK: f64 = 0.999;
+
+/// With fewer training rows, or rows of a class, a column may tell the answer by chance; guesses.
+const LEAK_ROWS: usize = 30;
+const LEAK_CLASS: u64 = 5;
+
+/// How often the values of a column repeat, on average, that are compared one by one; a guess.
+const REPEATS: usize = 5;
 
 /// For each row the mean target of its category; of two classes that is the share for which the answer is yes.
 fn means(categories: &[f64], targets: &[f64]) -> Vec<f64> {

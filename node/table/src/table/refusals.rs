@@ -1,8 +1,11 @@
 //! Why a table cannot be learnt from, in words that say what to do.
 
-use super::{AS_SAID, DIVIDES, LEAST_ROWS, Reading};
+use super::columns::Input;
+use super::{AS_SAID, DIVIDES, LEAST_ROWS, Reading, WEIGHS};
+use crate::category::key;
 use crate::error::TableError;
 use crate::number::{grouped, listed, not_a_number, parse};
+use crate::options::Kind;
 use crate::schema::Ignored;
 
 /// More classes than this are no classes; a guess.
@@ -91,7 +94,7 @@ impl Reading<'_> {
 
     /// A cell of an ignored column, by which a person sees what the column is; empty if that is known.
     pub(super) fn example(&self, of: &Ignored) -> String {
-        if [AS_SAID, DIVIDES].contains(&of.why.as_str()) {
+        if [AS_SAID, DIVIDES, WEIGHS].contains(&of.why.as_str()) {
             return String::new();
         }
         let column = self.rows.column(&of.name).unwrap_or(0);
@@ -106,15 +109,35 @@ impl Reading<'_> {
         }
     }
 
+    /// Refuses a target of a kind that cannot be predicted.
+    pub(super) fn can_be_target(&self) -> Result<(), TableError> {
+        let name = &self.options.target;
+        match self.options.columns.get(name) {
+            None | Some(Kind::Number | Kind::Category) => Ok(()),
+            Some(Kind::Ignore) => self.fail(&format!(
+                "cannot ignore {name}, which is to be predicted: leave out columns.{name}=ignore, or name another target"
+            )),
+            Some(Kind::Text) => self.fail(&format!(
+                "cannot predict a text: write columns.{name}=category if {name} has classes, or name another target"
+            )),
+            Some(Kind::Date | Kind::DayFirst | Kind::MonthFirst) => self.fail(&format!(
+                "cannot predict a date: write the days until {name} into a column of numbers, and name that as the target"
+            )),
+        }
+    }
+
     /// Refuses a target that is the same everywhere.
-    pub(super) fn varies(&self, target: usize, good: &[usize]) -> Result<(), TableError> {
-        let mut cells = good.iter().map(|row| self.rows.cell(*row, target));
+    pub(super) fn varies(&self, of: &Input, good: &[usize]) -> Result<(), TableError> {
+        let mut cells = good.iter().map(|row| self.rows.cell(*row, of.column));
         let first = cells.next().unwrap_or("");
-        let value = parse(first);
-        if cells.any(|cell| cell != first && (value.is_none() || parse(cell) != value)) {
+        let same = |cell: &str| match of.kind {
+            Kind::Number => of.guess.notation.read(cell) == of.guess.notation.read(first),
+            _ => key(cell) == key(first),
+        };
+        if cells.any(|cell| !same(cell)) {
             return Ok(());
         }
-        let name = &self.rows.header[target];
+        let name = &self.rows.header[of.column];
         self.fail(&format!(
             "has {first:?} as the {name} of every usable row: there is nothing to tell apart, so name another target"
         ))

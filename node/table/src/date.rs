@@ -1,0 +1,376 @@
+//! Dates in texts, in the usual forms: 2024-03-05, 5.3.2024, 03/05/2024, 20240305, 5 Mar 2024 and Mar 5, 2024; also with a time of
+//! day and an offset.
+
+use serde::{Deserialize, Serialize};
+use time::{Date, Month};
+
+/// Which comes first in a date that does not begin with the year.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Order {
+    /// 5/3 is in March.
+    #[default]
+    DayFirst,
+    /// 5/3 is in May.
+    MonthFirst,
+}
+
+/// A point in time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Moment {
+    date: Date,
+    /// Of the day, where the clock stood that the text was written by; none without a time.
+    seconds: Option<f64>,
+    /// How far that clock was before Greenwich's.
+    offset: f64,
+}
+
+/// The Julian day of 1970-01-01.
+const EPOCH: i32 = 2_440_588;
+
+/// Seconds of a day.
+const DAY: f64 = 86_400.0;
+
+/// Years that a date may have; others are typing errors or numbers.
+const YEARS: std::ops::RangeInclusive<i32> = 1000..=2999;
+
+/// Two digits from here on mean a year of the last century, as in POSIX.
+const CENTURY: i32 = 69;
+
+impl Moment {
+    /// Reads a date.
+    pub fn read(cell: &str, order: Order) -> Option<Self> {
+        // Most cells of a table are no dates; these are told apart quickly.
+        let first = cell.bytes().next()?;
+        if !(first.is_ascii_alphanumeric()
+            && cell.len() >= 6
+            && cell.bytes().any(|byte| byte.is_ascii_digit()))
+        {
+            return None;
+        }
+        let (date, rest) = date(cell, order)?;
+        let rest = rest
+            .strip_prefix('T')
+            .or_else(|| rest.strip_prefix(','))
+            .unwrap_or(rest)
+            .trim_start();
+        let (seconds, offset) = match rest {
+            "" => (None, 0.0),
+            rest => clock(rest).map(|(seconds, offset)| (Some(seconds), offset))?,
+        };
+        Some(Self {
+            date,
+            seconds,
+            offset,
+        })
+    }
+
+    /// Days since 1970.
+    pub fn days(&self) -> f64 {
+        let day = f64::from(self.date.to_julian_day() - EPOCH);
+        day + (self.seconds.unwrap_or(0.0) - self.offset) / DAY
+    }
+
+    /// Its year.
+    pub fn year(&self) -> i32 {
+        self.date.year()
+    }
+
+    /// From 1.
+    pub fn month(&self) -> u8 {
+        self.date.month().into()
+    }
+
+    /// From 1, which is Monday.
+    pub fn weekday(&self) -> u8 {
+        self.date.weekday().number_from_monday()
+    }
+
+    /// From 0; none without a time.
+    pub fn hour(&self) -> Option<u8> {
+        self.seconds.map(|seconds| (seconds / 3600.0) as u8)
+    }
+
+    /// Days since 1970 as a date.
+    pub fn told(days: f64) -> String {
+        let date = Date::from_julian_day(days.floor() as i32 + EPOCH);
+        date.map_or_else(|_| days.to_string(), |date| date.to_string())
+    }
+}
+
+/// A date at the beginning of a text, and what follows.
+fn date(cell: &str, order: Order) -> Option<(Date, &str)> {
+    let mut words = Words(cell);
+    let (first, second) = (words.next()?, words.next());
+    if let (Word::Number(number, 8), None | Some(Word::Mark(' ' | 'T'))) = (&first, &second) {
+        let (year, month, day) = (number / 10_000, number / 100 % 100, number % 100);
+        return Some((valid(year as i32, month, day)?, cell.get(8..)?));
+    }
+    let mark = match second? {
+        Word::Mark(mark @ ('-' | '/' | '.' | ' ')) => mark,
+        // "Mar. 5" and "Mar 5".
+        _ => return None,
+    };
+    let third = words.next()?;
+    // In "Mar 5, 2024" and "5. Mar 2024" there is more than one mark.
+    let named = matches!(first, Word::Name(_)) || matches!(third, Word::Name(_));
+    let third = match third {
+        Word::Mark(' ') if mark == '.' => words.next()?,
+        third => third,
+    };
+    let named = named || matches!(third, Word::Name(_));
+    match words.next() {
+        Some(Word::Mark(again)) if again == mark || named && matches!(again, ',' | '.' | '-' | ' ') => {}
+        // The first day of a month.
+        rest => {
+            return match (first, third, rest) {
+                (Word::Number(year, 4), Word::Number(month, 2), None) if mark != ' ' => {
+                    Some((valid(year as i32, month, 1)?, ""))
+                }
+                _ => None,
+            };
+        }
+    }
+    let mut last = words.next()?;
+    while named && matches!(last, Word::Mark(' ')) {
+        last = words.next()?;
+    }
+    let date = match (first, third, last) {
+        (Word::Number(year, 4), Word::Number(month, _), Word::Number(day, 1 | 2)) => {
+            valid(year as i32, month, day)?
+        }
+        (Word::Number(year, 4), Word::Name(month), Word::Number(day, 1 | 2)) => {
+            valid(year as i32, month, day)?
+        }
+        (Word::Number(day, 1 | 2), Word::Name(month), Word::Number(of, digits)) => {
+            valid(year(of, digits)?, month, day)?
+        }
+        (Word::Name(month), Word::Number(day, 1 | 2), Word::Number(of, digits)) => {
+            valid(year(of, digits)?, month, day)?
+        }
+        (Word::Number(a, 1 | 2), Word::Number(b, 1 | 2), Word::Number(of, digits)) => {
+            let (day, month) = match order {
+                Order::DayFirst => (a, b),
+                Order::MonthFirst => (b, a),
+            };
+            valid(year(of, digits)?, month, day)?
+        }
+        _ => return None,
+    };
+    Some((date, words.0))
+}
+
+/// A year of four digits, or of two in the hundred years around 2000.
+fn year(number: u32, digits: usize) -> Option<i32> {
+    match digits {
+        4 => Some(number as i32),
+        2 if (number as i32) < CENTURY => Some(2000 + number as i32),
+        2 => Some(1900 + number as i32),
+        _ => None,
+    }
+}
+
+fn valid(year: i32, month: u32, day: u32) -> Option<Date> {
+    let month = Month::try_from(u8::try_from(month).ok()?).ok()?;
+    let date = Date::from_calendar_date(year, month, u8::try_from(day).ok()?).ok()?;
+    YEARS.contains(&year).then_some(date)
+}
+
+/// A time of day such as 13:45, 1:45:30.5 pm or 13:45:00+01:00: its seconds, and those of the offset.
+fn clock(text: &str) -> Option<(f64, f64)> {
+    let end = text.find(|letter: char| !(letter.is_ascii_digit() || letter == ':' || letter == '.'));
+    let (time, rest) = text.split_at(end.unwrap_or(text.len()));
+    let mut parts = time.split(':');
+    let whole = |part: &str, most: u32| part.parse().ok().filter(|number: &u32| *number <= most);
+    let (hour, minute) = (whole(parts.next()?, 23)?, whole(parts.next()?, 59)?);
+    let second = match parts.next() {
+        Some(second) => second.parse().ok().filter(|second: &f64| *second < 61.0)?,
+        None => 0.0,
+    };
+    if parts.next().is_some() {
+        return None;
+    }
+    let rest = rest.trim_start();
+    let (hour, rest) = match rest.get(..2).map(str::to_ascii_lowercase).as_deref() {
+        Some("am") if (1..=12).contains(&hour) => (hour % 12, &rest[2..]),
+        Some("pm") if (1..=12).contains(&hour) => (hour % 12 + 12, &rest[2..]),
+        _ => (hour, rest),
+    };
+    let offset = match rest.trim() {
+        "" | "Z" | "UTC" | "GMT" => 0.0,
+        zone => {
+            let (sign, digits) = match zone.split_at_checked(1)? {
+                ("+", digits) => (1.0, digits),
+                ("-", digits) => (-1.0, digits),
+                _ => return None,
+            };
+            let digits = digits.replace(':', "");
+            let (hours, minutes) = digits.split_at_checked(2)?;
+            let minutes = if minutes.is_empty() {
+                0
+            } else {
+                whole(minutes, 59)?
+            };
+            sign * f64::from(whole(hours, 14)? * 3600 + minutes * 60)
+        }
+    };
+    Some((f64::from(hour * 3600 + minute * 60) + second, offset))
+}
+
+/// A part of a date.
+enum Word {
+    /// A number and how many digits it has.
+    Number(u32, usize),
+    /// The month with this name.
+    Name(u32),
+    /// A character between.
+    Mark(char),
+}
+
+/// The rest of a text, word by word.
+struct Words<'a>(&'a str);
+
+impl Words<'_> {
+    fn next(&mut self) -> Option<Word> {
+        let first = self.0.chars().next()?;
+        let is_same: fn(char) -> bool = match first {
+            _ if first.is_ascii_digit() => |letter| letter.is_ascii_digit(),
+            _ if first.is_ascii_alphabetic() => |letter| letter.is_ascii_alphabetic(),
+            _ => {
+                self.0 = &self.0[first.len_utf8()..];
+                return Some(Word::Mark(first));
+            }
+        };
+        let end = self.0.find(|letter| !is_same(letter)).unwrap_or(self.0.len());
+        let (word, rest) = self.0.split_at(end);
+        if !first.is_ascii_digit() && word.eq_ignore_ascii_case("t") {
+            self.0 = &self.0[1..];
+            return Some(Word::Mark('T'));
+        }
+        self.0 = rest;
+        match first.is_ascii_digit() {
+            true => Some(Word::Number(word.parse().ok()?, end)),
+            false => Some(Word::Name(month(word)?)),
+        }
+    }
+}
+
+/// The number of a month by its English name, or at least three letters of it.
+fn month(word: &str) -> Option<u32> {
+    const NAMES: [&str; 12] = [
+        "january",
+        "february",
+        "march",
+        "april",
+        "may",
+        "june",
+        "july",
+        "august",
+        "september",
+        "october",
+        "november",
+        "december",
+    ];
+    let word = word.to_ascii_lowercase();
+    let place = NAMES
+        .iter()
+        .position(|name| word.len() >= 3 && name.starts_with(&word));
+    place.map(|place| place as u32 + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(cell: &str, order: Order) -> Option<String> {
+        Moment::read(cell, order).map(|moment| Moment::told(moment.days()))
+    }
+
+    #[test]
+    fn dates_are_read_in_the_usual_forms() {
+        for cell in [
+            "2024-03-05",
+            "2024/3/5",
+            "2024.03.05",
+            "20240305",
+            "05.03.2024",
+            "5.3.2024",
+            "5.3.24",
+            "05/03/2024",
+            "5-3-2024",
+            "5 Mar 2024",
+            "05-Mar-2024",
+            "05-Mar-24",
+            "5. March 2024",
+            "Mar 5, 2024",
+            "March 5 2024",
+            "2024-Mar-05",
+            "2024-03-05T13:45:00Z",
+            "2024-03-05 13:45",
+            "20240305T1:45",
+            "5.3.2024 13:45:10.5",
+            "05/03/2024, 1:45 pm",
+            "2024-03-05 00:30:00+00:00",
+        ] {
+            assert_eq!(
+                told(cell, Order::DayFirst).as_deref(),
+                Some("2024-03-05"),
+                "{cell}"
+            );
+        }
+        for (cell, date) in [
+            ("03/05/2024", "2024-03-05"),
+            ("12/31/99", "1999-12-31"),
+            ("2024-03", "2024-03-01"),
+        ] {
+            assert_eq!(told(cell, Order::MonthFirst).as_deref(), Some(date), "{cell}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_date_is_none() {
+        for cell in [
+            "",
+            "5",
+            "2024",
+            "13/13/2024",
+            "2024-02-30",
+            "30.02.2024",
+            "1.234.567",
+            "192.168.1.1",
+            "12:30",
+            "2024-03-05x",
+            "2024-03-05 25:00",
+            "ab-cd-efgh",
+            "5 kg 2024",
+            "1-2-3",
+            "0001-01-01",
+            "12345678",
+            "555-1234",
+            "May",
+            "10/10",
+            "3.5.7.2024",
+            "Maria 5, 2024",
+        ] {
+            assert_eq!(told(cell, Order::DayFirst), None, "{cell}");
+        }
+        assert_eq!(told("31/12/2024", Order::MonthFirst), None);
+    }
+
+    #[test]
+    fn parts_of_a_moment_are_those_of_the_calendar() {
+        let of = |cell| Moment::read(cell, Order::DayFirst).unwrap();
+        let leap = of("2024-02-29 12:00");
+        assert_eq!(
+            (leap.year(), leap.month(), leap.weekday(), leap.hour()),
+            (2024, 2, 4, Some(12))
+        );
+        assert_eq!(
+            (leap.days(), of("1970-01-01").days(), of("1969-12-31").days()),
+            (19_782.5, 0.0, -1.0)
+        );
+        assert_eq!(of("1970-01-01 01:00+01:00").days(), 0.0);
+        assert_eq!(of("1.1.1970 12:30 am").hour(), Some(0));
+        assert_eq!(of("1970-01-01").hour(), None);
+    }
+}
