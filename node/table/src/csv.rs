@@ -1,7 +1,7 @@
 //! Reads CSV and TSV as RFC 4180 describes it, and as spreadsheets write it: BOM, any line end, quotes over lines,
 //! semicolons. Parses by itself because a fault needs the line on which its row begins, and an open quote must be noticed.
 
-use crate::error::{Fault, TableError};
+use crate::error::{Fault, FaultList, TableError};
 use crate::number::grouped;
 use std::collections::BTreeSet;
 
@@ -20,15 +20,15 @@ pub(crate) struct Rows {
     text: String,
     /// Where each field ends in the text.
     ends: Vec<usize>,
-    /// The line on which each row begins.
-    lines: Vec<u64>,
+    /// The line on which each row begins, or the largest number.
+    lines: Vec<u32>,
     /// Rows of the file, bad ones too.
     pub seen: u64,
 }
 
 impl Rows {
     /// Reads a file. Rows that are no rows are told as faults and left out.
-    pub fn read(name: &str, bytes: &[u8]) -> Result<(Self, Vec<Fault>), TableError> {
+    pub fn read(name: &str, bytes: &[u8]) -> Result<(Self, FaultList), TableError> {
         let fail = |what: &str| Err(TableError::Other(format!("{name} {what}")));
         if bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff") {
             return fail("is UTF-16: save it as UTF-8");
@@ -80,7 +80,7 @@ impl Rows {
             lines: Vec::new(),
             seen: 0,
         };
-        let mut faults = Vec::new();
+        let mut faults = FaultList::default();
         while records.read(&mut record) {
             rows.seen += 1;
             if let Err((column, what)) = rows.add(&record) {
@@ -133,7 +133,7 @@ impl Rows {
         let start = self.text.len();
         self.text.push_str(text);
         self.ends.extend(record.ends.iter().map(|end| start + end));
-        self.lines.push(record.line);
+        self.lines.push(u32::try_from(record.line).unwrap_or(u32::MAX));
         Ok(())
     }
 
@@ -144,7 +144,7 @@ impl Rows {
 
     /// The line on which a row begins.
     pub fn line(&self, row: usize) -> u64 {
-        self.lines[row]
+        self.lines[row].into()
     }
 
     /// A field as it is in the file, without its quotes.

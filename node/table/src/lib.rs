@@ -49,7 +49,7 @@ pub use card::{card, tested};
 pub use cells::Row;
 pub use csv::write_field;
 pub use date::Order;
-pub use error::{Fault, Faults, TableError};
+pub use error::{Fault, FaultList, Faults, TableError};
 pub use features::Features;
 pub use gzip::unpacked;
 pub use measure::{classes, positive};

@@ -13,7 +13,7 @@ pub use judged::{Judged, judge};
 use crate::category::Places;
 use crate::cells::{Cells, Found, Reader, Row};
 use crate::csv::{Rows, write_field};
-use crate::error::{Fault, Faults, TableError};
+use crate::error::{Fault, FaultList, Faults, TableError};
 use crate::features::Features;
 use crate::metrics;
 use crate::network::{Member, Network, softmax};
@@ -266,10 +266,14 @@ impl Predictor {
         name: &str,
         rows: &Rows,
         columns: &[usize],
-        (mut faults, unseen): (Vec<Fault>, &mut Unseen),
+        (mut faults, unseen): (FaultList, &mut Unseen),
     ) -> Result<Cells, TableError> {
         let (reader, mut cells) = (Reader::of(&self.schema), Cells::default());
         for row in 0..rows.len() {
+            if !faults.is_empty() {
+                // Nobody will need those before.
+                cells = Cells::default();
+            }
             for (at, column) in columns.iter().enumerate() {
                 let text = rows.cell(row, *column);
                 let schema = &self.schema.columns[at];
@@ -286,7 +290,7 @@ impl Predictor {
                 }
             }
         }
-        faults.sort_by_key(|fault| fault.line);
+        faults.sort();
         match faults.is_empty() {
             true => Ok(cells),
             false => Err(TableError::Rows(Faults {

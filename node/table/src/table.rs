@@ -10,7 +10,7 @@ use self::divide::Divider;
 use crate::category::Places;
 use crate::cells::{Cells, Found, Reader, Row};
 use crate::csv::Rows;
-use crate::error::{Fault, Faults, TableError};
+use crate::error::{Fault, FaultList, Faults, TableError};
 use crate::kinds::Guesses;
 use crate::measure;
 use crate::number::Notation;
@@ -26,7 +26,7 @@ pub struct Table {
     /// The rows of each part.
     pub rows: Split,
     /// Rows that are left out because they cannot be used.
-    pub skipped: Vec<Fault>,
+    pub skipped: FaultList,
     /// How the rows were divided, in words.
     pub divided: String,
     /// Columns that may not be what they look like.
@@ -119,7 +119,7 @@ impl Reading<'_> {
         is_missing(cell, &self.options.missing)
     }
 
-    fn table(&self, mut faults: Vec<Fault>) -> Result<Table, TableError> {
+    fn table(&self, mut faults: FaultList) -> Result<Table, TableError> {
         let target = self.named("target", &self.options.target)?;
         for name in self.options.columns.keys() {
             self.named(&format!("columns.{name}"), name)?;
@@ -218,7 +218,7 @@ impl Reading<'_> {
         &self,
         target: &Input,
         (inputs, divider, weights): (&[Input], &Divider, Option<usize>),
-        faults: &mut Vec<Fault>,
+        faults: &mut FaultList,
     ) -> Vec<usize> {
         let mut good = Vec::new();
         for row in 0..self.rows.len() {
@@ -272,7 +272,7 @@ impl Reading<'_> {
                 good.push(row);
             }
         }
-        faults.sort_by_key(|fault| fault.line);
+        faults.sort();
         good
     }
 

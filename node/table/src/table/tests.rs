@@ -104,6 +104,17 @@ fn many_faults_are_counted_and_not_all_listed() {
         faults == 20 && told.contains("\n  and 10 more faults\n"),
         "{told}"
     );
+    // A thousand are kept.
+    let text = csv(6_000).replace("Bern,text", "Bern");
+    let Err(TableError::Rows(faults)) = Table::read("t.csv", text.as_bytes(), &options("price")) else {
+        panic!("no faults in rows");
+    };
+    assert_eq!((faults.list.len(), faults.list.iter().count()), (2_000, 1_000));
+    let told = faults.to_string();
+    assert!(
+        told.contains("2,000 of 6,000 rows cannot") && told.contains("and 1,980 more faults"),
+        "{told}"
+    );
 }
 
 #[test]
