@@ -3,7 +3,7 @@
 use crate::network::Network;
 use crate::records::{Facts, Records};
 use crate::threads;
-use annulus_table::{Decision, Judged, Target, softmax, tested};
+use annulus_table::{Decision, Judged, Target, plain, softmax, tested};
 use std::fmt::Write as _;
 
 /// The name of a picture's class in files of predictions.
@@ -51,13 +51,15 @@ impl Predictor {
             channels,
             ..
         } = &self.facts;
+        let shown: Vec<String> = classes.iter().map(|class| plain(class)).collect();
+        let (name, shown) = (plain(name), shown.join(", "));
         let colour = if *channels == 1 { "grey" } else { "colour" };
         let mut text = format!(
             "---\nlibrary_name: annulus\npipeline_tag: image-classification\n---\n# Classes of pictures in {name}\n\nThis model \
              tells which of {} classes a picture shows: {}. Use it with `annulus predict model.safetensors PICTURE`.\n\n## \
              Inputs\n\nThe middle square of a PNG or JPEG, averaged down to {size} x {size} pixels, in {colour}.\n",
             classes.len(),
-            classes.join(", ")
+            shown
         );
         let _ = write!(text, "{}", tested(test, "pictures"));
         text

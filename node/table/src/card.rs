@@ -12,14 +12,16 @@ pub fn card(name: &str, schema: &Schema, test: &Judged, importance: &[Importance
     let target = &schema.target;
     let (tag, kind) = match target {
         Target::Number { .. } => ("tabular-regression", "a number".to_owned()),
-        Target::Class { classes, .. } => ("tabular-classification", format!("one of {}", listed(classes))),
+        Target::Class { classes, .. } => {
+            let classes: Vec<String> = classes.iter().map(|class| plain(class)).collect();
+            ("tabular-classification", format!("one of {}", listed(&classes)))
+        }
     };
+    let (predicted, name) = (plain(target.name()), plain(name));
     let mut text = format!(
-        "---\nlibrary_name: annulus\ntags:\n- {tag}\n---\n# {} from {name}\n\nThis model predicts the column `{}`: {kind}. \
+        "---\nlibrary_name: annulus\ntags:\n- {tag}\n---\n# {predicted} from {name}\n\nThis model predicts the column {predicted}: {kind}. \
          Use it with `annulus predict model.safetensors ROWS.csv`.\n\n## Inputs\n\n| column | read as | missing in training \
-         |\n|---|---|---|\n",
-        target.name(),
-        target.name()
+         |\n|---|---|---|\n"
     );
     for column in &schema.columns {
         let kind = match &column.kind {
@@ -40,7 +42,8 @@ pub fn card(name: &str, schema: &Schema, test: &Judged, importance: &[Importance
                 )
             }
         };
-        let _ = writeln!(text, "| {} | {kind} | {} |", column.name, grouped(column.missing));
+        let (name, missing) = (plain(&column.name), grouped(column.missing));
+        let _ = writeln!(text, "| {name} | {kind} | {missing} |");
     }
     text += "\n## Importance\n\nHow much the loss on the validation rows grows when the cells of a column are exchanged between \
              rows.\n\n| column | loss grows by |\n|---|---|\n";
@@ -48,6 +51,27 @@ pub fn card(name: &str, schema: &Schema, test: &Judged, importance: &[Importance
         let _ = writeln!(text, "| {} | {} |", one.column, percent(one.share));
     }
     text + &tested(test, "rows")
+}
+
+/// A name from the data as Markdown: one line of text, and nothing that Markdown, HTML or a terminal would obey.
+pub fn plain(name: &str) -> String {
+    let mut text = String::with_capacity(name.len());
+    for c in name.chars() {
+        match c {
+            '\t' | '\n' | '\r' => text.push(' '),
+            // Some turn the direction of the text behind them.
+            c if c.is_control()
+                || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}') =>
+            {
+                text.push('\u{fffd}');
+            }
+            '\\' | '`' | '*' | '[' | ']' | '<' | '>' | '|' | '&' | '~' | '!' | '#' | '$' => {
+                text.extend(['\\', c])
+            }
+            c => text.push(c),
+        }
+    }
+    text
 }
 
 /// The part of a card that tells how a model did on `what` of its test part, such as rows.
@@ -72,7 +96,7 @@ pub fn tested(test: &Judged, what: &str) -> String {
             Some((low, high)) => format!(" ({} to {})", short(low), short(high)),
             None => String::new(),
         };
-        let (name, value, constant) = (&metric.name, short(metric.value), of(&test.constant));
+        let (name, value, constant) = (plain(&metric.name), short(metric.value), of(&test.constant));
         let _ = write!(text, "| {name} | {value}{interval} | {constant} |");
         text += &if linear {
             format!(" {} |\n", of(&test.linear))
@@ -81,4 +105,20 @@ pub fn tested(test: &Judged, what: &str) -> String {
         };
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_text_wherever_they_come_from() {
+        assert_eq!(plain("median_income (2026)"), "median_income (2026)");
+        let bad = "<img onerror=x>\u{1b}]0;P\u{7}|a\nb\r`c` [d](e) \u{202e}*f* &lt; \\";
+        assert_eq!(
+            plain(bad),
+            "\\<img onerror=x\\>\u{fffd}]0;P\u{fffd}\\|a b \\`c\\` \\[d\\](e) \u{fffd}\\*f\\* \\&lt; \\\\"
+                .replace("]0", "\\]0")
+        );
+    }
 }

@@ -45,7 +45,7 @@ mod split;
 mod table;
 mod text;
 
-pub use card::{card, tested};
+pub use card::{card, plain, tested};
 pub use cells::Row;
 pub use csv::write_field;
 pub use date::Order;
