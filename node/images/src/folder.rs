@@ -1,5 +1,6 @@
 //! Finds the pictures of a folder: one folder for each class, or `train`, `validation` and `test` above them.
 
+use crate::options::BadFiles;
 use crate::records::{Fault, ImageError, MOST_CLASSES};
 use annulus_table::{Part, grouped};
 use std::collections::BTreeMap;
@@ -99,15 +100,50 @@ fn name_of(entry: &DirEntry) -> Result<String, ImageError> {
     })
 }
 
-/// The pictures of a folder of classes.
-pub(crate) fn scan(folder: &Path) -> Result<Found, ImageError> {
+/// Fails if one of these is a link to a folder, or to nothing: a class would be missing without a word.
+fn without_links(files: &[DirEntry]) -> Result<(), ImageError> {
+    let is_link = |entry: &&DirEntry| entry.file_type().is_ok_and(|kind| kind.is_symlink());
+    let mut links = files.iter().filter(is_link).map(DirEntry::path);
+    match links.find(|path| !path.is_file()) {
+        None => Ok(()),
+        Some(path) => Err(ImageError(format!(
+            "{} is a symbolic link; put the folder itself there",
+            path.display()
+        ))),
+    }
+}
+
+/// Whether a folder has a picture, or folders in it have, down to this depth. Going by names; what cannot be read is told when
+/// its pictures are taken.
+fn has_pictures(folder: &Path, depth: usize) -> bool {
+    list(folder).is_ok_and(|(folders, files)| {
+        files.iter().any(|file| is_picture(&file.path()))
+            || depth > 0 && folders.iter().any(|inner| has_pictures(&inner.path(), depth - 1))
+    })
+}
+
+/// The pictures of a folder of classes. A class without any is refused, or passed over with a fault that says so.
+pub(crate) fn scan(folder: &Path, bad_files: BadFiles) -> Result<Found, ImageError> {
     let fail = |why: &str| {
         Err(ImageError(format!(
             "{}: {why}. Make one folder for each class, such as {0}/rose/1.jpg and {0}/tulip/2.jpg",
             folder.display()
         )))
     };
-    let (folders, files) = list(folder)?;
+    let (mut folders, files) = list(folder)?;
+    without_links(&files)?;
+    let mut found = Found::default();
+    let mut is_kept = |place: &Path, depth: usize| {
+        let is_kept = bad_files == BadFiles::Fail || has_pictures(place, depth);
+        if !is_kept {
+            found.faults.push(Fault {
+                file: within(folder, place),
+                why: "it is a folder without pictures".into(),
+            });
+        }
+        is_kept
+    };
+    folders.retain(|entry| is_kept(&entry.path(), 1));
     let mut names = folders.iter().map(name_of).collect::<Result<Vec<_>, _>>()?;
     if let Some(file) = files.iter().find(|entry| is_picture(&entry.path())) {
         let name = file.file_name();
@@ -117,7 +153,6 @@ pub(crate) fn scan(folder: &Path) -> Result<Found, ImageError> {
         return fail("it has no folders, so no classes");
     }
     let parts: Option<Vec<Part>> = names.iter().map(|name| Part::named(name)).collect();
-    let mut found = Found::default();
     let mut of_class = BTreeMap::<String, Vec<(Option<Part>, PathBuf)>>::new();
     match parts.filter(|parts| parts.contains(&Part::Train)) {
         None => {
@@ -131,6 +166,7 @@ pub(crate) fn scan(folder: &Path) -> Result<Found, ImageError> {
         Some(parts) => {
             for (part, entry) in parts.iter().zip(&folders) {
                 let (classes, files) = list(&entry.path())?;
+                without_links(&files)?;
                 if let Some(file) = files.iter().find(|file| is_picture(&file.path())) {
                     return fail(&format!("{} is in no folder of a class", file.path().display()));
                 }
@@ -141,6 +177,10 @@ pub(crate) fn scan(folder: &Path) -> Result<Found, ImageError> {
             }
         }
     }
+    of_class.retain(|_, places| {
+        places.retain(|(_, place)| is_kept(place, 0));
+        !places.is_empty() || bad_files == BadFiles::Fail
+    });
     names = annulus_table::classes(of_class.keys().map(String::as_str));
     match names.len() {
         0 => return fail("it has no classes"),
@@ -164,7 +204,9 @@ pub(crate) fn scan(folder: &Path) -> Result<Found, ImageError> {
             found.take(folder, place, class, *part)?;
         }
         if found.files.len() + found.faults.len() == before {
-            return fail(&format!("the class {name} has no pictures"));
+            return fail(&format!(
+                "the class {name} has no pictures (bad_files=skip passes over such folders)"
+            ));
         }
     }
     found.classes = names;

@@ -36,7 +36,7 @@ pub fn pack(folder: &Path, options: &Options, tell: &mut dyn FnMut(u64, u64)) ->
         classes,
         files,
         mut faults,
-    } = folder::scan(folder)?;
+    } = folder::scan(folder, options.bad_files)?;
     let all = files.len() + faults.len();
     // Each file is read for its header, and again for its pixels: no size is known before.
     let steps = 2 * files.len() as u64;

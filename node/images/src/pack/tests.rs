@@ -215,6 +215,68 @@ fn files_that_are_no_pictures_are_told_all_at_once_and_can_be_skipped() {
 }
 
 #[test]
+fn folders_without_pictures_can_be_skipped_and_are_told() {
+    let skip = Options {
+        bad_files: BadFiles::Skip,
+        ..Options::default()
+    };
+    let extra = |top: &str| {
+        [
+            named(&format!("{top}dim/.hidden"), b""),
+            named("__MACOSX/on/._1.png", b"x"),
+        ]
+    };
+    let parted = lamps().into_iter().enumerate().map(|(at, (name, bytes))| {
+        let part = if at < 12 { "train" } else { "test" };
+        (format!("{part}/{name}"), bytes)
+    });
+    for (files, top) in [(lamps(), ""), (parted.collect(), "train/")] {
+        let folder = folder(&[&files[..], &extra(top)].concat());
+        assert!(packed(&folder, &Options::default()).is_err());
+        let facts = packed(&folder, &skip).unwrap().facts;
+        assert_eq!(facts.classes, ["off", "on"]);
+        let told: Vec<String> = facts.skipped.1.iter().map(ToString::to_string).collect();
+        let empty = |name: &str| format!("{name}: it is a folder without pictures");
+        assert_eq!(told, [empty("__MACOSX"), empty(&format!("{top}dim"))]);
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_class_that_is_a_link_is_refused() {
+    use std::os::unix::fs::symlink;
+    let elsewhere = folder(&[named("1.png", ROSE)]);
+    for (to, part) in [
+        (elsewhere.path(), ""),
+        (Path::new("nowhere"), ""),
+        (elsewhere.path(), "train"),
+    ] {
+        let files = lamps()
+            .into_iter()
+            .map(|(name, bytes)| (format!("{part}/{name}").trim_matches('/').to_owned(), bytes));
+        let folder = folder(&files.collect::<Vec<_>>());
+        let link = folder.path().join(part).join("dim");
+        symlink(to, &link).unwrap();
+        for bad_files in [BadFiles::Fail, BadFiles::Skip] {
+            let options = Options {
+                bad_files,
+                ..Options::default()
+            };
+            let told = packed(&folder, &options).unwrap_err().to_string();
+            let wanted = format!(
+                "{} is a symbolic link; put the folder itself there",
+                link.display()
+            );
+            assert_eq!(told, wanted);
+        }
+    }
+    // A link to a file is none of a class.
+    let folder = folder(&lamps());
+    symlink("/etc/hostname", folder.path().join("README")).unwrap();
+    assert!(packed(&folder, &Options::default()).is_ok());
+}
+
+#[test]
 fn a_folder_of_pictures_is_recognized() {
     let is = |files: &[(String, Vec<u8>)]| crate::is_of_pictures(folder(files).path());
     assert!(is(&lamps()) && is(&[named("a.JPG", b"")]) && is(&[named("train/a/b.jpeg", b"")]));
