@@ -4,14 +4,21 @@ use crate::resize::Picture;
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::Path;
+use zune_core::bit_depth::BitDepth;
 use zune_core::bytestream::ZCursor;
 use zune_core::colorspace::ColorSpace;
 use zune_core::options::DecoderOptions;
 use zune_jpeg::JpegDecoder;
 use zune_png::PngDecoder;
 
-/// Most pixels of a picture: 300 MB in colour.
-const MOST_PIXELS: usize = 100_000_000;
+/// Most pixels of a picture in a file of the user's: 300 MB in colour.
+pub(crate) const OF_FILE: usize = 100_000_000;
+
+/// Most pixels of a picture that somebody else sends: more than a camera's in most telephones.
+pub(crate) const OF_REQUEST: usize = 25_000_000;
+
+/// Most bytes of a pixel that a picture may have while it has as many as are allowed: colours and transparency of 8 bits.
+const PIXEL_BYTES: usize = 4;
 
 /// Longest side.
 const LONGEST: usize = 1 << 16;
@@ -42,16 +49,17 @@ enum Coded<'a> {
 ///
 /// If it is none, or too large.
 pub fn size_of(bytes: &[u8]) -> Result<Size, String> {
-    Ok(open(bytes)?.1)
+    Ok(open(bytes, OF_FILE)?.1)
 }
 
 /// Decodes a PNG or JPEG file: 8 bits for each channel, and transparent places over white.
 ///
 /// # Errors
 ///
-/// If it is another kind of file, is damaged, or has more than 100 million pixels.
-pub fn decode(bytes: &[u8]) -> Result<Picture, String> {
-    let (coded, size) = open(bytes)?;
+/// If it is another kind of file, is damaged, or has more than `most` pixels of 4 bytes; those of 16 bits for each channel have
+/// twice as many bytes.
+pub fn decode(bytes: &[u8], most: usize) -> Result<Picture, String> {
+    let (coded, size) = open(bytes, most)?;
     let (pixels, space, orientation) = match coded {
         Coded::Png(mut png) => {
             let pixels = png.decode_raw().map_err(|error| damaged(&format!("{error:?}")))?;
@@ -83,8 +91,8 @@ pub fn decode(bytes: &[u8]) -> Result<Picture, String> {
     })
 }
 
-/// Reads the header of a picture.
-fn open(bytes: &[u8]) -> Result<(Coded<'_>, Size), String> {
+/// Reads the header of a picture, which may have `most` pixels.
+fn open(bytes: &[u8], most: usize) -> Result<(Coded<'_>, Size), String> {
     let options = DecoderOptions::default()
         .set_max_width(LONGEST)
         .set_max_height(LONGEST)
@@ -95,12 +103,22 @@ fn open(bytes: &[u8]) -> Result<(Coded<'_>, Size), String> {
         // Plain code, which gives the same pixels on every machine.
         .set_use_unsafe(false);
     let cursor = ZCursor::new(bytes);
+    let mut pixel_bytes = 3;
     let (coded, found) = match bytes {
         [0x89, b'P', b'N', b'G', ..] => {
             let mut png = PngDecoder::new_with_options(cursor, options);
             png.decode_headers()
                 .map_err(|error| damaged(&format!("{error:?}")))?;
             let grey = png.colorspace().is_some_and(|space| space.is_grayscale());
+            let channels = png
+                .colorspace()
+                .map_or(PIXEL_BYTES, |space| space.num_components());
+            pixel_bytes = channels
+                * if png.depth() == Some(BitDepth::Sixteen) {
+                    2
+                } else {
+                    1
+                };
             let found = png.dimensions().map(|(width, height)| (width, height, grey));
             (Coded::Png(Box::new(png)), found)
         }
@@ -126,11 +144,12 @@ fn open(bytes: &[u8]) -> Result<(Coded<'_>, Size), String> {
     if width == 0 || height == 0 {
         return Err("it has no pixels".into());
     }
+    let most = most.min(most * PIXEL_BYTES / pixel_bytes);
     match width.checked_mul(height) {
-        Some(pixels) if pixels <= MOST_PIXELS => Ok((coded, Size { width, height, grey })),
+        Some(pixels) if pixels <= most => Ok((coded, Size { width, height, grey })),
         _ => Err(format!(
-            "it has {width} x {height} pixels, and {} million are the most",
-            MOST_PIXELS / 1_000_000
+            "it has {width} x {height} pixels of {pixel_bytes} bytes, and {} million are the most",
+            (most / 100_000) as f64 / 10.0
         )),
     }
 }

@@ -1,6 +1,6 @@
 //! Packs a folder of pictures: decodes and resizes each once, on the machine that founds the run.
 
-use crate::decode::{Size, decode, read, size_of};
+use crate::decode::{OF_FILE, Size, decode, read, size_of};
 use crate::folder::{self, Entry, Found, SHOWN, refused};
 use crate::options::{BadFiles, Options};
 use crate::records::{Facts, Fault, ImageError, Records, SIZES};
@@ -56,7 +56,7 @@ pub fn pack(folder: &Path, options: &Options, tell: &mut dyn FnMut(u64, u64)) ->
     }
     let before = steps - files.len() as u64;
     let records = looked(&files, &mut |done| tell(before + done, steps), |bytes| {
-        Ok(square(&decode(bytes)?, size, channels))
+        Ok(square(&decode(bytes, OF_FILE)?, size, channels))
     });
     let (files, records) = good(files, records, &mut faults);
     faults.sort_by(|a, b| a.file.cmp(&b.file));

@@ -82,7 +82,7 @@ impl Records {
 #[cfg(feature = "decode")]
 mod pictures {
     use super::{Predictor, TARGET};
-    use crate::decode::{decode, read};
+    use crate::decode::{OF_FILE, OF_REQUEST, decode, read};
     use crate::folder;
     use crate::records::{Fault, ImageError};
     use crate::resize::square;
@@ -96,9 +96,9 @@ mod pictures {
     const AT_ONCE: usize = 256;
 
     impl Predictor {
-        /// The probability of each class for a PNG or JPEG file's bytes.
-        fn answer_file(&self, bytes: &[u8]) -> Result<Vec<f64>, String> {
-            let picture = decode(bytes)?;
+        /// The probability of each class for a PNG or JPEG file's bytes. The picture may have `most` pixels.
+        fn answer_file(&self, bytes: &[u8], most: usize) -> Result<Vec<f64>, String> {
+            let picture = decode(bytes, most)?;
             Ok(self.answer(&square(&picture, self.facts.size, self.facts.channels)))
         }
 
@@ -109,7 +109,7 @@ mod pictures {
         /// If it is not a picture.
         pub fn predict(&self, name: &str, bytes: &[u8]) -> Result<String, ImageError> {
             let answer = self
-                .answer_file(bytes)
+                .answer_file(bytes, OF_FILE)
                 .map_err(|why| ImageError(format!("{name}: {why}")))?;
             let mut out = self.header();
             self.line(&mut out, name, &answer);
@@ -125,7 +125,7 @@ mod pictures {
             let (files, mut faults) = folder::all(folder)?;
             let mut out = self.header();
             for files in files.chunks(AT_ONCE) {
-                let answers = threads::map(files, |(_, path)| self.answer_file(&read(path)?));
+                let answers = threads::map(files, |(_, path)| self.answer_file(&read(path)?, OF_FILE));
                 for ((name, _), answer) in files.iter().zip(answers) {
                     match answer {
                         Ok(answer) => self.line(&mut out, name, &answer),
@@ -147,14 +147,14 @@ mod pictures {
             }
         }
 
-        /// Answers a picture as JSON.
+        /// Answers a picture that somebody has sent as JSON.
         ///
         /// # Errors
         ///
-        /// If it is not a picture.
+        /// If it is not a picture, or has more than 25 million pixels.
         pub fn answer_json(&self, bytes: &[u8]) -> Result<Value, ImageError> {
             let answer = self
-                .answer_file(bytes)
+                .answer_file(bytes, OF_REQUEST)
                 .map_err(|why| ImageError(format!("the picture: {why}")))?;
             Ok(
                 json!({"predictions": [class_json(TARGET, (&self.facts.classes, likeliest(&answer)), &answer)]}),

@@ -110,6 +110,15 @@ pub trait Predict: Send + Sync {
         )
     }
 
+    /// Answers rows of CSV that somebody has sent.
+    ///
+    /// # Errors
+    ///
+    /// As [`predict`](Self::predict), or if the model reads no rows.
+    fn answer_rows(&self, rows: &[u8]) -> Result<Predicted, TaskError> {
+        self.predict("the request", rows)
+    }
+
     /// Answers rows as JSON: an object, or an array of objects.
     ///
     /// # Errors

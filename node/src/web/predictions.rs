@@ -197,7 +197,7 @@ async fn predict(
             .model
             .answer_file(&body)
             .map(|answer| Json(answer).into_response()),
-        true => of.model.predict("the request", &body).map(|predicted| {
+        true => of.model.answer_rows(&body).map(|predicted| {
             let mut answer = predicted.text.into_response();
             let kind = HeaderValue::from_static("text/csv; charset=utf-8");
             answer.headers_mut().insert(CONTENT_TYPE, kind);

@@ -48,7 +48,7 @@ pub fn card(name: &str, schema: &Schema, test: &Judged, importance: &[Importance
     text += "\n## Importance\n\nHow much the loss on the validation rows grows when the cells of a column are exchanged between \
              rows.\n\n| column | loss grows by |\n|---|---|\n";
     for one in importance {
-        let _ = writeln!(text, "| {} | {} |", one.column, percent(one.share));
+        let _ = writeln!(text, "| {} | {} |", plain(&one.column), percent(one.share));
     }
     text + &tested(test, "rows")
 }

@@ -375,6 +375,10 @@ fn predictor(facts: Facts, plan: &Plan, tensors: &Tensors) -> Result<Predictor, 
     Ok(Predictor::new(facts, network))
 }
 
+/// The answer to rows.
+#[cfg(not(target_family = "wasm"))]
+const READS_PICTURES: &str = "this model reads pictures: send one with Content-Type: image/png or image/jpeg";
+
 /// A model file's predictor.
 #[cfg_attr(target_family = "wasm", expect(dead_code, reason = "tabs read no pictures"))]
 struct Answers(Predictor);
@@ -385,8 +389,12 @@ impl Predict for Answers {
         Ok(self.0.predict(name, picture)?.into())
     }
 
+    fn answer_rows(&self, _rows: &[u8]) -> Result<String, TaskError> {
+        Err(READS_PICTURES.into())
+    }
+
     fn answer(&self, _rows: &Value) -> Result<Value, TaskError> {
-        Err("this model reads pictures: send one with Content-Type: image/png or image/jpeg".into())
+        Err(READS_PICTURES.into())
     }
 
     fn inputs(&self) -> Value {
