@@ -8,7 +8,8 @@ export function fields(inputs) {
     else if (kind === "text") Object.assign(field, { rows: 3, placeholder: "not known" });
     else if (kind === "picture") Object.assign(field, { type: "file", accept: "image/png,image/jpeg", required: true });
     else Object.assign(field, { type: "number", step: "any", placeholder: "not known" });
-    field.name = name;
+    // A form has its fields by their names, in the place of its own properties too.
+    field.dataset.column = name;
     const label = document.createElement("label");
     label.append(name, field);
     return label;
@@ -17,8 +18,8 @@ export function fields(inputs) {
 
 /** What a person has put into the fields: a picture, or a row as JSON. What is empty is not known. */
 export function asked(form) {
-  const filled = [...form.elements].filter(({ name }) => name);
-  const row = Object.fromEntries(filled.map(({ name, value }) => [name, value === "" ? null : value]));
+  const filled = [...form.elements].filter(({ dataset }) => dataset.column !== undefined);
+  const row = Object.fromEntries(filled.map(({ dataset, value }) => [dataset.column, value === "" ? null : value]));
   return form.querySelector("[type=file]")?.files[0] ?? JSON.stringify(row);
 }
 

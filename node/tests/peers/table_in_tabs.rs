@@ -14,7 +14,8 @@ fn asked(tab: &mut Tab, age: &str, town: &str) -> Value {
         "document.querySelector('#predict').ariaDisabled === 'false'",
     );
     tab.evaluate(&format!(
-        "document.querySelector('[name=age]').value = {age:?}; document.querySelector('[name=town]').value = {town:?};"
+        "document.querySelector('[data-column=age]').value = {age:?}; \
+         document.querySelector('[data-column=town]').value = {town:?};"
     ));
     tab.listen();
     let from = tab.log.len();
@@ -57,20 +58,24 @@ fn the_form_of_a_served_model_answers() {
     let _turn = beside();
     let folder = Folder::new("served-form");
     let (data, out) = (folder.join("sales.csv"), folder.join("run"));
-    std::fs::write(&data, sales()).expect("writable");
+    // Two columns have names of properties that the form itself needs.
+    let table = sales().replacen("age,town", "elements,querySelector", 1);
+    std::fs::write(&data, table).expect("writable");
     let trained = train_on(&data, &out, &["target=bought", "rounds=200"]);
     assert!(trained.status.success(), "{}", told(&trained));
     let server = Server::start(&format!("{out}/model.safetensors"));
-    let (_, expected) = server.ask("POST /v1/predict", "", br#"{"town": "Bern", "age": 70}"#);
+    let row = br#"{"querySelector": "Bern", "elements": 70}"#;
+    let (_, expected) = server.ask("POST /v1/predict", "", row);
     let expected: Value = serde_json::from_str(&expected).expect("JSON");
     let bought = expected["predictions"][0]["bought"].as_str().expect("a class");
     let mut tab = Tab::open(&browser, "form", &format!("http://{}/", server.address()));
     tab.until(
         "fields",
-        "document.querySelector('[name=town]') !== null && !document.querySelector('form').hidden",
+        "document.querySelector('[data-column=elements]') !== null && !document.querySelector('form').hidden",
     );
     tab.evaluate(
-        "document.querySelector('[name=age]').value = '70'; document.querySelector('[name=town]').value = 'Bern'; \
+        "document.querySelector('[data-column=elements]').value = '70'; \
+         document.querySelector('[data-column=querySelector]').value = 'Bern'; \
          document.querySelector('button').click()",
     );
     tab.until("an answer", "document.querySelector('output').textContent !== ''");
