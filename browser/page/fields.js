@@ -6,6 +6,7 @@ export function fields(inputs) {
     const field = document.createElement({ category: "select", text: "textarea" }[kind] ?? "input");
     if (kind === "category") field.append(...["", ...values].map((value) => new Option(value || "not known", value)));
     else if (kind === "text") Object.assign(field, { rows: 3, placeholder: "not known" });
+    else if (kind === "date") field.type = "date";
     else if (kind === "picture") Object.assign(field, { type: "file", accept: "image/png,image/jpeg", required: true });
     else Object.assign(field, { type: "number", step: "any", placeholder: "not known" });
     // A form has its fields by their names, in the place of its own properties too.

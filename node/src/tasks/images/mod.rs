@@ -389,7 +389,7 @@ impl Predict for Answers {
         Ok(self.0.predict(name, picture)?.into())
     }
 
-    fn answer_rows(&self, _rows: &[u8]) -> Result<String, TaskError> {
+    fn answer_rows(&self, _rows: &[u8]) -> Result<Predicted, TaskError> {
         Err(READS_PICTURES.into())
     }
 

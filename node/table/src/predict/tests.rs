@@ -164,7 +164,10 @@ fn members_that_help_on_validation_rows_count_more() {
     let mut schema = table.schema.clone();
     schema.columns[0].name = "<img src=x>|\u{1b}]0;P\u{7}\n".into();
     let card = crate::card("`t`.csv", &schema, &judged, &[]);
-    assert!(card.contains("| \\<img src=x\\>\\|\u{fffd}\\]0;P\u{fffd}  | a number"), "{card}");
+    assert!(
+        card.contains("| \\<img src=x\\>\\|\u{fffd}\\]0;P\u{fffd}  | a number"),
+        "{card}"
+    );
     assert!(card.contains("# sold from \\`t\\`.csv\n"), "{card}");
 }
 
