@@ -277,7 +277,9 @@ impl Graph {
             training: true,
             dropout: None,
         };
-        let pass = self.pass(&self.model(&device)?, inputs, &device, options)?;
+        let mut pass = self.begin(&self.model(&device)?, &device, options).trial();
+        self.set_inputs(&mut pass, inputs)?;
+        self.execute(&mut pass, &self.whole, false)?;
         let shapes = pass.shapes.clone();
         self.output(pass)?;
         let samples = inputs.first().and_then(|(_, own)| own.shape().first());
@@ -324,19 +326,25 @@ impl Graph {
         device: &'a Device,
         options: PassOptions,
     ) -> Result<Pass<'a>, GraphError> {
-        let mut pass = Pass::new(device.as_dispatch(), &self.limits, &self.names);
-        pass.training = options.training;
-        pass.dropout = options.dropout;
-        self.set_parameters(&mut pass, model, 0..self.parameters.len());
-        self.set_constants(&mut pass, model, 0..self.constants.len());
+        let mut pass = self.begin(model, device, options);
         let shapes = self.set_inputs(&mut pass, inputs)?;
         let plan = self.plans.get(&shapes);
         self.execute(&mut pass, plan.as_deref().unwrap_or(&self.whole), plan.is_some())?;
         if plan.is_none() {
             let plan = self.whole.reduced(&self.nodes, &pass, &self.kept());
-            self.plans.keep(shapes, plan);
+            self.plans.keep(shapes, plan, self.limits.bytes);
         }
         Ok(pass)
+    }
+
+    /// A pass before its inputs.
+    fn begin<'a>(&'a self, model: &GraphModel, device: &'a Device, options: PassOptions) -> Pass<'a> {
+        let mut pass = Pass::new(device.as_dispatch(), &self.limits, &self.names);
+        pass.training = options.training;
+        pass.dropout = options.dropout;
+        self.set_parameters(&mut pass, model, 0..self.parameters.len());
+        self.set_constants(&mut pass, model, 0..self.constants.len());
+        pass
     }
 
     /// Takes parameters, by their numbers, to the device.
@@ -415,7 +423,10 @@ impl Graph {
             }
             let value = match value.element() {
                 Element::Float => pass.upload(value).map(Value::from),
-                _ => pass.reserve_host(value.shape()).map(|_| value.clone().into()),
+                _ => pass
+                    .budget
+                    .reserve_host(value.shape())
+                    .map(|_| value.clone().into()),
             };
             pass.set(input.slot, value.map_err(fault)?, false);
             shapes.push(given[&*input.name].shape().to_vec());

@@ -31,6 +31,7 @@
 #![deny(unreachable_pub)]
 
 mod blocks;
+mod budget;
 mod error;
 mod fuse;
 mod gradients;

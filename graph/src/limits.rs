@@ -18,10 +18,18 @@ pub struct Limits {
     pub host_elements: usize,
     /// Elements of all tensors that one pass computes together.
     pub pass_elements: u64,
+    /// Bytes of all tensors on the host that a pass has at once, and of the plans that are kept. The passes that try a model out
+    /// run on the processor, so those on the device count there too.
+    pub bytes: u64,
+    /// Elements of all tensors that a pass computes together that tries a model out.
+    pub trial_elements: u64,
+    /// Multiplications of matrices and convolutions in such a pass.
+    pub trial_products: u64,
 }
 
 /// Guesses: a 24-layer transformer has 2,000 nodes, a mask for 16 windows of 2,048 tokens 2^26 elements, and a kernel
-/// counts elements in 32 bits.
+/// counts elements in 32 bits. A tab has 4 GiB for everything. A trial of 3 samples of 1,024 tokens takes GPT-2 XL 2^42
+/// multiplications.
 impl Default for Limits {
     fn default() -> Self {
         Self {
@@ -32,6 +40,13 @@ impl Default for Limits {
             elements: (1 << 31) - 1,
             host_elements: 1 << 26,
             pass_elements: 1 << 38,
+            bytes: if cfg!(target_family = "wasm") {
+                1 << 30
+            } else {
+                4 << 30
+            },
+            trial_elements: 1 << 34,
+            trial_products: 1 << 43,
         }
     }
 }

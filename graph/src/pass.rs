@@ -8,6 +8,7 @@ use burn::backend::ops::{BoolTensorOps, FloatTensorOps, IntTensorOps};
 use burn::backend::{Dispatch, DispatchDevice, DispatchTensor, get_device_settings};
 use burn::tensor::{Shape, Tensor, TensorData};
 
+use crate::budget::Budget;
 use crate::host::{self, HostTensor};
 use crate::limits::Limits;
 use crate::onnx::Attribute;
@@ -132,7 +133,7 @@ pub(crate) struct Pass<'a> {
     values: Vec<Option<Entry>>,
     /// The shape of each value so far.
     pub(crate) shapes: Vec<Option<Vec<usize>>>,
-    elements: u64,
+    pub(crate) budget: Budget<'a>,
 }
 
 impl<'a> Pass<'a> {
@@ -146,8 +147,14 @@ impl<'a> Pass<'a> {
             statistics: Vec::new(),
             values: vec![None; names.len()],
             shapes: vec![None; names.len()],
-            elements: 0,
+            budget: Budget::new(limits, names.len()),
         }
+    }
+
+    /// One that only tries the model out, on the processor.
+    pub(crate) fn trial(mut self) -> Self {
+        self.budget.trial = true;
+        self
     }
 
     pub(crate) fn set(&mut self, slot: usize, value: Value, fixed: bool) {
@@ -157,6 +164,7 @@ impl<'a> Pass<'a> {
 
     pub(crate) fn free(&mut self, slot: usize) {
         self.values[slot] = None;
+        self.budget.free(slot);
     }
 
     pub(crate) fn get(&self, slot: usize) -> Option<&Value> {
@@ -176,6 +184,7 @@ impl<'a> Pass<'a> {
 
     /// Runs an operation and keeps its results.
     pub(crate) fn step(&mut self, node: &Node) -> Result<(), String> {
+        self.budget.begin_node();
         let mut call = Call {
             pass: self,
             node,
@@ -185,6 +194,7 @@ impl<'a> Pass<'a> {
         let fixed = call.fixed || node.kind.of_shapes;
         for (slot, value) in node.outputs.iter().zip(made) {
             if let Some(slot) = slot {
+                self.budget.made(*slot, &value);
                 self.set(*slot, value, fixed);
             }
         }
@@ -206,7 +216,7 @@ impl<'a> Pass<'a> {
     /// Takes floats to the device.
     pub(crate) fn upload(&mut self, host: &HostTensor) -> Result<Floats, String> {
         let values = host.floats()?;
-        self.reserve(host.shape())?;
+        self.budget.reserve(host.shape())?;
         let shape = if host.shape().is_empty() {
             &[1][..]
         } else {
@@ -215,30 +225,6 @@ impl<'a> Pass<'a> {
         let data = TensorData::new(values.to_vec(), shape.to_vec());
         let tensor = Dispatch::float_from_data(data, self.device);
         Ok(Floats::shaped(tensor, host.shape().to_vec()))
-    }
-
-    /// Accounts for a tensor on the device before it is made.
-    pub(crate) fn reserve(&mut self, shape: &[usize]) -> Result<usize, String> {
-        let count = self.limits.on_device(shape)?;
-        if count == 0 {
-            return Err(format!("an empty tensor of shape {shape:?}"));
-        }
-        self.spend(count)
-    }
-
-    /// Accounts for a tensor on the host before it is made.
-    pub(crate) fn reserve_host(&mut self, shape: &[usize]) -> Result<usize, String> {
-        let count = self.limits.on_host(shape)?;
-        self.spend(count)
-    }
-
-    fn spend(&mut self, count: usize) -> Result<usize, String> {
-        self.elements += count as u64;
-        let most = self.limits.pass_elements;
-        if self.elements > most {
-            return Err(format!("with it the pass computes more than {most} elements"));
-        }
-        Ok(count)
     }
 }
 
@@ -340,12 +326,17 @@ impl Call<'_, '_> {
 
     /// Accounts for a tensor on the device before it is made.
     pub(crate) fn reserve(&mut self, shape: &[usize]) -> Result<usize, String> {
-        self.pass.reserve(shape)
+        self.pass.budget.reserve(shape)
     }
 
     /// Accounts for a tensor on the host before it is made.
     pub(crate) fn reserve_host(&mut self, shape: &[usize]) -> Result<usize, String> {
-        self.pass.reserve_host(shape)
+        self.pass.budget.reserve_host(shape)
+    }
+
+    /// Accounts for multiplications, the product of these factors, before they are done.
+    pub(crate) fn multiply(&mut self, factors: &[usize]) -> Result<(), String> {
+        self.pass.budget.multiply(factors)
     }
 
     /// The shape that two broadcast to.

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::budget::bytes;
 use crate::host::HostTensor;
 use crate::pass::{Node, Pass};
 
@@ -41,6 +42,10 @@ impl Plan {
             steps[step].1.push(slot);
         }
         Self { steps, known }
+    }
+
+    fn bytes(&self) -> u64 {
+        self.known.iter().map(|(_, value)| bytes(value)).sum()
     }
 
     /// Gives a pass the values that are known before it.
@@ -85,15 +90,17 @@ impl Plans {
         Some(found.1.clone())
     }
 
-    pub(crate) fn keep(&self, key: Key, plan: Plan) -> Arc<Plan> {
+    /// Keeps a plan, and as many of the former ones as have no more than this many bytes of values together.
+    pub(crate) fn keep(&self, key: Key, plan: Plan, most_bytes: u64) -> Arc<Plan> {
         let mut plans = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, found)) = plans.iter().find(|(own, _)| *own == key) {
             return found.clone();
         }
-        if plans.len() == MOST_PLANS {
+        let plan = Arc::new(plan);
+        let held = |plans: &[(Key, Arc<Plan>)]| plans.iter().map(|(_, own)| own.bytes()).sum::<u64>();
+        while plans.len() == MOST_PLANS || !plans.is_empty() && held(&plans) + plan.bytes() > most_bytes {
             plans.remove(0);
         }
-        let plan = Arc::new(plan);
         plans.push((key, plan.clone()));
         plan
     }

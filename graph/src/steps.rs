@@ -194,7 +194,7 @@ impl Graph {
             return Ok(plan);
         }
         let (plan, _) = self.dry(inputs, samples)?;
-        Ok(self.plans.keep(key, plan))
+        Ok(self.plans.keep(key, plan, self.limits.bytes))
     }
 
     /// A batch of zeros, of the shapes that the file tells.
@@ -203,18 +203,21 @@ impl Graph {
     ///
     /// If it does not tell how long an axis behind the first is, or the batch would be too large.
     pub fn blank(&self, samples: usize) -> Result<Vec<(String, HostTensor)>, GraphError> {
-        let shape = |input: &Input| {
+        let mut bytes = 0;
+        let mut shape = |input: &Input| {
             let axes = input.shape.as_ref().and_then(|shape| shape.get(1..));
             let each: Option<Vec<usize>> = axes.and_then(|axes| axes.iter().copied().collect());
             let fault = |problem: &str| GraphError::input(&input.name, problem);
             let each = each.ok_or_else(|| fault("has axes whose length the file does not tell"))?;
             let batch = [&[samples], &each[..]].concat();
-            self.limits
-                .on_host(&batch)
-                .map_err(|problem| fault(&format!("is too large: {problem}")))?;
-            Ok::<_, GraphError>(each)
+            let count = self.limits.on_host(&batch);
+            bytes += 8 * count.map_err(|problem| fault(&format!("is too large: {problem}")))? as u64;
+            match bytes > self.limits.bytes {
+                true => Err(fault("is too large, with those before it")),
+                false => Ok(each),
+            }
         };
-        let shapes: Result<Vec<_>, _> = self.inputs.iter().map(shape).collect();
+        let shapes: Result<Vec<_>, _> = self.inputs.iter().map(&mut shape).collect();
         Ok(self.zeros(&shapes?, samples))
     }
 
@@ -238,7 +241,7 @@ impl Graph {
     /// shapes alone, and the shapes of all.
     fn dry(&self, inputs: &[Vec<usize>], samples: usize) -> Result<(Plan, Shapes), GraphError> {
         let device = Device::flex();
-        let mut pass = Pass::new(device.as_dispatch(), &self.limits, &self.names);
+        let mut pass = Pass::new(device.as_dispatch(), &self.limits, &self.names).trial();
         let zeros = |shape: &[usize]| {
             let one = TensorData::new(vec![0f32], vec![1; shape.len().max(1)]);
             let one = Dispatch::float_from_data(one, device.as_dispatch());

@@ -86,6 +86,7 @@ fn attention(call: &mut Call) -> Made {
         ));
     }
     call.reserve(&[batch, heads, tokens, outputs])?;
+    call.multiply(&[batch, heads, tokens, sizes.keys, sizes.width + outputs])?;
     // Our kernels read four numbers of a head at once, and have no gradient for masks.
     let by_kernel = sizes.width.is_multiple_of(4)
         && sizes.width == outputs

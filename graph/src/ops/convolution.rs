@@ -125,7 +125,8 @@ fn convolution(call: &mut Call) -> Made {
         let room = room.ok_or_else(|| format!("a kernel larger than the input {:?}", x.shape()))?;
         shape.push(room / window.strides[axis] + 1);
     }
-    call.reserve(&shape)?;
+    let count = call.reserve(&shape)?;
+    call.multiply(&[[count].as_slice(), &weight.shape()[1..]].concat())?;
     // Backends copy the input with its border.
     call.reserve(&bordered(&x, &window))?;
     let bias = bias(call, outputs)?.map(Floats::tensor);
@@ -198,6 +199,7 @@ fn transposed(call: &mut Call) -> Made {
         window.extent(axis, *kernel)?;
     }
     call.reserve(&shape)?;
+    call.multiply(&[x.shape(), &weight.shape()[1..]].concat())?;
     // Backends make the result with its border first.
     let borders = [0, 0]
         .into_iter()

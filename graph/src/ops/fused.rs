@@ -41,8 +41,9 @@ fn two_layers(call: &mut Call) -> Made {
     let layout = layout(call);
     let hidden = outputs(*inputs, &up, up_bias.as_ref(), layout)?;
     let shape = [lead, &[outputs(hidden, &down, down_bias.as_ref(), layout)?]].concat();
-    for width in [&[lead, &[hidden]].concat(), &shape] {
-        call.reserve(width)?;
+    for (width, inner) in [(&[lead, &[hidden]].concat(), *inputs), (&shape, hidden)] {
+        let count = call.reserve(width)?;
+        call.multiply(&[count, inner])?;
     }
     if lead.is_empty()
         || residual
@@ -124,6 +125,7 @@ fn packed_attention(call: &mut Call) -> Made {
     }
     call.reserve(&[batch, heads, tokens])?;
     call.reserve(&[batch, tokens, columns / 3])?;
+    call.multiply(&[batch, tokens, tokens, columns / 3, 2])?;
     let made = attention_of_packed(packed.any(), heads, call.flag("is_causal"));
     one(Floats::new(made.into_dispatch()))
 }

@@ -68,7 +68,8 @@ pub(super) fn affine(
     };
     let outputs = outputs(*inputs, &weight, bias.as_ref(), layout)?;
     let (inputs, shape) = (*inputs, [lead, &[outputs]].concat());
-    call.reserve(&shape)?;
+    let count = call.reserve(&shape)?;
+    call.multiply(&[count, inputs])?;
     if let Some(residual) = &residual
         && residual.shape() != shape
     {
@@ -105,7 +106,8 @@ fn matmul(call: &mut Call) -> Made {
     let lead = |x: &Floats| x.shape()[..x.shape().len() - 2].to_vec();
     let mut shape = call.broadcast(&lead(&a), &lead(&b))?;
     shape.extend([*rows, *columns]);
-    call.reserve(&shape)?;
+    let count = call.reserve(&shape)?;
+    call.multiply(&[count, *inner])?;
     let (a, b) = (a.ranked(shape.len()), b.ranked(shape.len()));
     one(Floats::shaped(
         Dispatch::float_matmul(a.tensor(), b.tensor()),

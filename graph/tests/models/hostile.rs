@@ -1,7 +1,7 @@
 //! Files that nobody should have made: each is an error that names what is at fault.
 
 use crate::files::{Message, Model, floats, integer, integers, node, scaled, tensor};
-use annulus_graph::{Graph, GraphError, HostTensor, Numbers, PassOptions, ReadOptions};
+use annulus_graph::{Graph, GraphError, HostTensor, Limits, Numbers, PassOptions, ReadOptions};
 use burn::tensor::Device;
 
 fn read(file: &[u8]) -> Result<Graph, GraphError> {
@@ -104,6 +104,93 @@ fn huge_tensors_are_refused_before_they_exist() {
     expect(scaled(|model| model.value(short)), &["`size`", "2 elements"]);
     let negative = tensor("size", &[-1], 1, &[0; 4]);
     expect(scaled(|model| model.value(negative)), &["`size`", "-1"]);
+}
+
+/// Tries a file with three samples of 3 floats, under these limits.
+fn trial(file: &[u8], limit: impl Fn(&mut Limits)) -> Result<(), String> {
+    let mut options = ReadOptions::default();
+    limit(&mut options.limits);
+    let mut graph = Graph::read(file, None, &options).unwrap();
+    let x = HostTensor::new(vec![3, 3], Numbers::Floats(vec![1.0; 9])).unwrap();
+    let tried = graph.fuse(&[("x".to_owned(), x)]);
+    tried.map(drop).map_err(|error| error.to_string())
+}
+
+#[test]
+fn what_a_trial_holds_at_once_and_how_much_it_computes_are_bounded() {
+    // Some tensors of constants that are used at the end, as a single number of each.
+    let constants = |count: usize, size: i64| {
+        scaled(|mut model| {
+            let one = Message::default().text(1, "value").integer(20, 4);
+            let one = one.bytes(5, &integers("one", &[1], &[1]).0);
+            model = model
+                .value(integers("size", &[1], &[size]))
+                .value(integers("first", &[1], &[0]));
+            for n in 0..count {
+                let made = node("ConstantOfShape", &["size"], &[&format!("c{n}")]).bytes(5, &one.0);
+                model = model.node(made);
+            }
+            let mut sum = "x".to_owned();
+            for n in 0..count {
+                let [first, float, next] = ["f", "g", "s"].map(|kind| format!("{kind}{n}"));
+                let cast = node("Cast", &[&first], &[&float]).bytes(5, &integer("to", 1).0);
+                model = model
+                    .node(node("Gather", &[&format!("c{n}"), "first"], &[&first]))
+                    .node(cast)
+                    .node(node("Add", &[&sum, &float], &[&next]));
+                sum = next;
+            }
+            model.node(node("Identity", &[&sum], &["y"]))
+        })
+    };
+    let bytes = |most: u64| move |limits: &mut Limits| limits.bytes = most;
+    assert_eq!(trial(&constants(10, 1 << 10), bytes(100 << 10)), Ok(()));
+    let told = trial(&constants(13, 1 << 10), bytes(100 << 10)).unwrap_err();
+    assert!(
+        told.contains("node `c12` (ConstantOfShape)") && told.contains("of memory at once"),
+        "{told}"
+    );
+    // Integers of 512 MB each, none of which is made.
+    let told = trial(&constants(10, 1 << 26), bytes(436 << 20)).unwrap_err();
+    assert!(told.contains("node `c0`") && told.contains("457 MB"), "{told}");
+
+    // A number that is repeated, and computed with.
+    let repeated = |size: i64| {
+        scaled(|mut model| {
+            model = model
+                .value(integers("size", &[3], &[size, 1, 1]))
+                .value(integers("all", &[2], &[0, 1]));
+            model = model.node(node("Expand", &["x", "size"], &["e0"]));
+            for n in 0..6 {
+                model = model.node(node("Exp", &[&format!("e{n}")], &[&format!("e{}", n + 1)]));
+            }
+            model.node(node("ReduceMean", &["e6", "all"], &["y"]))
+        })
+    };
+    assert_eq!(trial(&repeated(1 << 10), bytes(100 << 10)), Ok(()));
+    let told = trial(&repeated(1 << 26), |_| ()).unwrap_err();
+    assert!(
+        told.contains("node `e1` (Exp)") && told.contains("of memory at once"),
+        "{told}"
+    );
+    let few = |limits: &mut Limits| limits.trial_elements = 60_000;
+    let told = trial(&repeated(1 << 10), few).unwrap_err();
+    assert!(
+        told.contains("(Exp)") && told.contains("60000 elements"),
+        "{told}"
+    );
+
+    let product = scaled(|model| {
+        let model = model.value(floats("square", &[3, 3], &[0.5; 9]));
+        model.node(node("MatMul", &["x", "square"], &["y"]))
+    });
+    let products = |most: u64| move |limits: &mut Limits| limits.trial_products = most;
+    assert_eq!(trial(&product, products(27)), Ok(()));
+    let told = trial(&product, products(26)).unwrap_err();
+    assert!(
+        told.contains("(MatMul)") && told.contains("26 multiplications"),
+        "{told}"
+    );
 }
 
 #[test]

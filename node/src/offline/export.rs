@@ -100,7 +100,7 @@ pub fn export_onnx(
         return Err(none());
     }
     let loaded = run.load_which(which)?;
-    let files = load_of_run(&loaded.manifest, data, factories)?
+    let files = load_of_run(&loaded.manifest, (data, None), factories)?
         .files
         .ok_or_else(none)?;
     let tensors = Tensors::of(&loaded.manifest.layout, &loaded.state.params);

@@ -225,7 +225,7 @@ impl Saved {
             let packed = packed
                 .map(|name| self.home().join(name))
                 .filter(|path| path.exists());
-            let load = |data: Option<&Path>| load_of_run(&manifest, data, factories);
+            let load = |data: Option<&Path>| load_of_run(&manifest, (data, None), factories);
             let loaded = match (data, packed) {
                 // What lies there may be a file of the user's by that name.
                 (None, Some(packed)) => load(Some(&packed)).or_else(|_| load(None)),

@@ -60,6 +60,11 @@ pub fn most(given: Option<u64>) -> Option<u64> {
     limit(given).into_iter().chain(machine).min()
 }
 
+/// The most bytes that a task may take to read its data and to try its model out, if anything limits it.
+pub fn spare(given: Option<u64>) -> Option<u64> {
+    most(given).map(|most| most.saturating_sub(BASE))
+}
+
 /// Bytes of memory for this process to keep to: those that it may take, but no more than three quarters of what is free, so
 /// that some is left to others.
 pub fn likes(given: Option<u64>) -> u64 {

@@ -102,7 +102,7 @@ pub struct Plans {
 /// If there is no such task, its data, model or settings are invalid, or it cannot be split as requested.
 pub fn plan(asked: &Asked<'_>, data: Option<&Path>, factories: &[TaskFactory]) -> Result<Plans, Error> {
     let run = asked.run;
-    let loaded = load_new(run, data, factories)?;
+    let loaded = load_new(run, (data, None), factories)?;
     let steps = match (loaded.model_steps(run.seed), &run.split) {
         (Ok(model), _) => Some(model),
         (Err(_), SplitRun::Off) => None,

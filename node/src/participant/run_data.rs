@@ -5,23 +5,22 @@ use crate::data::cache::{self, Place};
 use crate::data::provision::Trouble;
 use crate::options::NewRun;
 use crate::participant::error::Error;
+use crate::participant::memory;
 use crate::task::Tensors;
 use crate::task_factory::{LoadedTask, TaskFactory, Writing};
 use annulus_core::{DataSource, Digest, Manifest};
 use std::path::Path;
 
-/// Loads a run's data from the user's path, or from other places on this machine.
+/// Loads a run's data from the user's path, or from other places on this machine. Also takes the bytes of memory that the user
+/// allows.
 pub(crate) fn load_of_run(
     manifest: &Manifest,
-    data: Option<&Path>,
+    (data, memory): (Option<&Path>, Option<u64>),
     factories: &[TaskFactory],
 ) -> Result<LoadedTask, Error> {
     let factory = find(factories, &manifest.task)?;
     find_data(manifest, data, |path| {
-        let data = path
-            .map(Data::open)
-            .transpose()
-            .map_err(|e| Error::Task(e.into()))?;
+        let data = path.map(|path| open(path, memory)).transpose()?;
         let loaded = (factory.load)(&manifest.task_config, data.as_ref())?;
         let found = loaded.data;
         Ok((loaded, found))
@@ -31,7 +30,7 @@ pub(crate) fn load_of_run(
 /// Loads the task of a new run. A folder that the task packs is packed in memory.
 pub(crate) fn load_new(
     run: &NewRun,
-    data: Option<&Path>,
+    (data, memory): (Option<&Path>, Option<u64>),
     factories: &[TaskFactory],
 ) -> Result<LoadedTask, Error> {
     let factory = find(factories, &run.task)?;
@@ -41,7 +40,7 @@ pub(crate) fn load_new(
             let packed = (factory.pack)(&config, folder, &mut |_, _| {})?;
             Some(Data::file_in_memory(name, packed))
         }
-        (Some(path), _) => Some(Data::open(path).map_err(|error| Error::Task(error.into()))?),
+        (Some(path), _) => Some(open(path, memory)?),
         (None, _) => None,
     };
     Ok((factory.load)(&config, data.as_ref())?)
@@ -50,13 +49,13 @@ pub(crate) fn load_new(
 /// Loads the task of a run for generating text: without its data if that makes no difference.
 pub(super) fn load_to_write(
     manifest: &Manifest,
-    data: Option<&Path>,
+    given: (Option<&Path>, Option<u64>),
     factories: &[TaskFactory],
 ) -> Result<LoadedTask, Error> {
     let factory = find(factories, &manifest.task)?;
     let loaded = match (factory.load)(&manifest.task_config, None) {
         Ok(without) if without.writing != Writing::WithData => without,
-        _ => load_of_run(manifest, data, factories)?,
+        _ => load_of_run(manifest, given, factories)?,
     };
     match loaded.writing {
         Writing::Never => Err(Error::WritesNothing(manifest.task.clone())),
@@ -98,7 +97,7 @@ pub(crate) fn about(
     let without = (factory.load)(&manifest.task_config, None);
     let loaded = match without {
         Ok(without) if data.is_none() && without.writing != Writing::WithData => Ok(without),
-        _ => load_of_run(manifest, data, factories),
+        _ => load_of_run(manifest, (data, None), factories),
     };
     match loaded {
         Ok(loaded) => {
@@ -132,6 +131,12 @@ pub(crate) fn about(
             }
         }
     }
+}
+
+/// The data at a path, for a task that may take this much memory, if the user has said.
+fn open(path: &Path, memory: Option<u64>) -> Result<Data, Error> {
+    let data = Data::open(path).map_err(|error| Error::Task(error.into()))?;
+    Ok(data.within(memory::spare(memory)))
 }
 
 /// Reads a run's data by `read`, which also gives its hash, from the first place that has the right data. The user's
@@ -178,8 +183,12 @@ fn find_data<T>(
 }
 
 /// Whether the data at a path is the run's.
-pub(crate) fn check_data(manifest: &Manifest, path: &Path, factories: &[TaskFactory]) -> Result<(), Trouble> {
-    match load_of_run(manifest, Some(path), factories) {
+pub(crate) fn check_data(
+    manifest: &Manifest,
+    (path, memory): (&Path, Option<u64>),
+    factories: &[TaskFactory],
+) -> Result<(), Trouble> {
+    match load_of_run(manifest, (Some(path), memory), factories) {
         Ok(_) => Ok(()),
         Err(Error::OtherData { found, .. }) => Err(Trouble::Data(format!(
             "its digest is {found}, not {}",

@@ -107,13 +107,13 @@ impl Computes {
 impl RunSetup {
     /// For an existing run: finds its data here, and checks that data and model are the run's.
     pub fn of(manifest: &Manifest, local: &Local, factories: &[TaskFactory]) -> Result<Self, Error> {
-        let loaded = load_of_run(manifest, local.data.as_deref(), factories)?;
+        let loaded = load_of_run(manifest, (local.data.as_deref(), local.memory), factories)?;
         Self::with(&loaded, manifest, &local.device, local.memory)
     }
 
     /// The workers of the whole model, for callers that do not take part.
     pub fn whole(manifest: &Manifest, given: Means<'_>, factories: &[TaskFactory]) -> Result<Whole, Error> {
-        let loaded = load_of_run(manifest, given.data, factories)?;
+        let loaded = load_of_run(manifest, (given.data, given.memory), factories)?;
         Self::all_of(&loaded, manifest, given)
     }
 
@@ -134,7 +134,7 @@ impl RunSetup {
         given: Means<'_>,
         factories: &[TaskFactory],
     ) -> Result<Whole, Error> {
-        let loaded = load_to_write(manifest, given.data, factories)?;
+        let loaded = load_to_write(manifest, (given.data, given.memory), factories)?;
         Self::all_of(&loaded, manifest, given)
     }
 
@@ -145,7 +145,7 @@ impl RunSetup {
         factories: &[TaskFactory],
         weights: Weights,
     ) -> Result<Box<dyn Inference>, Error> {
-        let loaded = load_of_run(manifest, given.data, factories)?;
+        let loaded = load_of_run(manifest, (given.data, given.memory), factories)?;
         let (device, model) = steps_of(&loaded, manifest, given.device)?;
         Ok(loaded.inference(&device, Arc::new(model), memory::space(given.memory), weights))
     }
@@ -157,7 +157,7 @@ impl RunSetup {
         factories: &[TaskFactory],
         weights: Weights,
     ) -> Result<Box<dyn Inference>, Error> {
-        let loaded = load_to_write(manifest, given.data, factories)?;
+        let loaded = load_to_write(manifest, (given.data, given.memory), factories)?;
         let (device, model) = steps_of(&loaded, manifest, given.device)?;
         Ok(loaded.inference(&device, Arc::new(model), memory::space(given.memory), weights))
     }
@@ -168,7 +168,7 @@ impl RunSetup {
         given: Means<'_>,
         factories: &[TaskFactory],
     ) -> Result<(Box<MakeSpan>, Drawing), Error> {
-        let loaded = load_of_run(manifest, given.data, factories)?;
+        let loaded = load_of_run(manifest, (given.data, given.memory), factories)?;
         let (device, model) = steps_of(&loaded, manifest, given.device)?;
         let (make, model, seed) = (loaded.span_factory(), Arc::new(model), manifest.seed);
         let make = move |steps| make(&device, model.clone(), steps, seed);
@@ -391,7 +391,7 @@ pub(crate) fn prepare(
     given: Means<'_>,
     factories: &[TaskFactory],
 ) -> Result<(RunSetup, Manifest), Error> {
-    let loaded = load_new(run, given.data, factories)?;
+    let loaded = load_new(run, (given.data, given.memory), factories)?;
     let run = &NewRun {
         batch: loaded.batch.filter(|_| run.any_batch).unwrap_or(run.batch),
         length: loaded

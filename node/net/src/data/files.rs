@@ -39,6 +39,8 @@ struct Inner {
     held: Option<Vec<(String, Bytes)>>,
     /// The names of files that were asked for.
     used: Mutex<BTreeSet<String>>,
+    /// Bytes of memory that a task may take to read them; none: the task knows.
+    memory: Option<u64>,
 }
 
 impl Data {
@@ -77,7 +79,21 @@ impl Data {
             folder,
             held,
             used,
+            memory: None,
         }))
+    }
+
+    /// The same data, not yet cloned. A task may take this many bytes of memory to read it.
+    pub fn within(mut self, memory: Option<u64>) -> Self {
+        if let Some(inner) = Arc::get_mut(&mut self.0) {
+            inner.memory = memory;
+        }
+        self
+    }
+
+    /// Bytes of memory that a task may take to read it, if somebody has said.
+    pub fn memory(&self) -> Option<u64> {
+        self.0.memory
     }
 
     /// The name in messages: the path that the user gave.

@@ -62,7 +62,7 @@ pub(super) async fn fetch_data(
         }
         News::Waiting => {}
     };
-    let mut store = fetching.into_store(|path| check_data(manifest, path, factories));
+    let mut store = fetching.into_store(|path| check_data(manifest, (path, local.memory), factories));
     let fetched = fetch(&mut guest, &mut store, first, files, FETCH_LIMIT, &mut tell).await;
     guest.leave().await;
     let (path, from) = fetched.map_err(failed)?;

@@ -148,6 +148,8 @@ struct Files {
     weights: Option<Vec<u8>>,
     /// The weights that the run starts from.
     start: Option<Vec<u8>>,
+    /// Bytes of memory that the model may take when it is read.
+    memory: Option<u64>,
 }
 
 impl Files {
@@ -156,6 +158,7 @@ impl Files {
             model: init::bytes(data, MODEL)?.ok_or_else(|| missing(data, MODEL))?,
             weights: init::bytes(data, WEIGHTS)?,
             start: init::weights(&config.init, data)?,
+            memory: data.memory(),
         })
     }
 
@@ -170,10 +173,12 @@ impl Files {
     }
 
     fn graph(&self, config: &ModelFileConfig) -> Result<Graph, TaskError> {
-        let options = ReadOptions {
+        let mut options = ReadOptions {
             as_is: config.as_is,
             ..ReadOptions::default()
         };
+        let bytes = &mut options.limits.bytes;
+        *bytes = self.memory.map_or(*bytes, |memory| memory.min(*bytes));
         let mut graph = Graph::read(&self.model, self.weights.as_deref(), &options)?;
         if let Some(start) = &self.start {
             init::fit((&config.init, start), |tensors| graph.start_from(tensors))?;

@@ -85,6 +85,14 @@ fn a_model_is_trained_and_evaluated_on_its_own_samples() {
 }
 
 #[test]
+fn a_model_is_read_within_the_memory_that_its_user_allows() {
+    let config = ModelFileConfig::default;
+    assert!(ModelFile::new(config(), Some(&folder("mlp", 1).within(Some(1 << 20)))).is_ok());
+    let told = told(ModelFile::new(config(), Some(&folder("mlp", 1).within(Some(50)))));
+    assert!(told.contains("of memory at once"), "{told}");
+}
+
+#[test]
 fn the_seed_of_dropout_follows_from_the_samples() {
     let task = ModelFile::new(ModelFileConfig::default(), Some(&folder("mlp", 1))).unwrap();
     let device = Device::flex().autodiff();
