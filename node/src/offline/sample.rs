@@ -32,7 +32,7 @@ pub fn write(
     };
     if dir.is_file() {
         let model = Saved::open((dir, which), given.data, factories)?;
-        let mut worker = model.writer(given, factories)?;
+        let worker = model.writer(given, factories)?;
         begin(1);
         return Ok(read_sync(worker.generate(prompt, &mut emit))?);
     }

@@ -312,7 +312,7 @@ impl Worker for External {
         Box::pin(std::future::ready(Ok(None)))
     }
 
-    fn generate<'a>(&'a mut self, _prompt: &'a Prompt, _emit: Emit<'a>) -> Pending<'a, ()> {
+    fn generate<'a>(&'a self, _prompt: &'a Prompt, _emit: Emit<'a>) -> Pending<'a, ()> {
         let reason = "an external worker generates nothing".to_owned();
         Box::pin(std::future::ready(Err(WorkerError::NotGenerated { reason })))
     }

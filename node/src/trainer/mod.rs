@@ -364,7 +364,7 @@ impl<T: Task> Worker for Trainer<T> {
         })
     }
 
-    fn generate<'a>(&'a mut self, prompt: &'a Prompt, emit: Emit<'a>) -> Pending<'a, ()> {
+    fn generate<'a>(&'a self, prompt: &'a Prompt, emit: Emit<'a>) -> Pending<'a, ()> {
         Box::pin(async move {
             let refused = |reason: String| WorkerError::NotGenerated { reason };
             let generator = self.task.generator();

@@ -69,7 +69,7 @@ impl Worker for Timed {
         self.worker.evaluate()
     }
 
-    fn generate<'a>(&'a mut self, prompt: &'a Prompt, emit: Emit<'a>) -> Pending<'a, ()> {
+    fn generate<'a>(&'a self, prompt: &'a Prompt, emit: Emit<'a>) -> Pending<'a, ()> {
         self.worker.generate(prompt, emit)
     }
 

@@ -77,12 +77,12 @@ pub trait Worker: Send {
     /// If the device fails.
     fn evaluate(&mut self) -> Pending<'_, Option<Eval>>;
 
-    /// Continues a prompt with the loaded parameters, for tasks that can.
+    /// Continues a prompt with the loaded parameters, for tasks that can. Several prompts may be continued at the same time.
     ///
     /// # Errors
     ///
     /// If the task cannot generate, cannot use this prompt, or the device fails.
-    fn generate<'a>(&'a mut self, prompt: &'a Prompt, emit: Emit<'a>) -> Pending<'a, ()>;
+    fn generate<'a>(&'a self, prompt: &'a Prompt, emit: Emit<'a>) -> Pending<'a, ()>;
 
     /// Whether equal parameters and samples give equal bits. This does not hold if the model and another worker of the
     /// process draw random numbers at the same time.

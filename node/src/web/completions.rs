@@ -1,7 +1,7 @@
 //! A trained language model over HTTP, as programs know it from OpenAI's API: `POST /v1/completions`, at once or as a stream.
 //!
-//! One thread writes, one answer after the other; [`WAITING`] requests may wait for it. The thread stops
-//! writing for an asker that hangs up.
+//! One thread writes all answers, at most [`MOST`], in turns of one piece of text each. So a short answer is there soon while long
+//! ones are being written. The thread stops writing for an asker that hangs up.
 
 use super::answers::{refused, whole};
 use super::fresh;
@@ -19,18 +19,20 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
-use tokio::sync::Notify;
-use tokio::sync::mpsc::{Receiver, Sender, UnboundedReceiver, UnboundedSender, channel, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::task::yield_now;
 
-/// Requests that may wait; a guess.
-const WAITING: usize = 16;
+/// Most answers that are written at the same time; a guess.
+const MOST: usize = 16;
 
 /// Most tokens of an answer: what a model of a few million parameters writes in a minute on a processor; a guess.
 const MOST_TOKENS: usize = 4_096;
@@ -41,7 +43,9 @@ const MOST_STOPS: usize = 4;
 /// Writes with a model on a thread of its own.
 #[derive(Debug)]
 pub struct Writer {
-    queue: Sender<Job>,
+    queue: UnboundedSender<Job>,
+    /// One permit for each answer.
+    places: Arc<Semaphore>,
     /// The model's name in answers.
     name: String,
 }
@@ -51,6 +55,8 @@ struct Job {
     prompt: Prompt,
     stops: Stops,
     pieces: UnboundedSender<Piece>,
+    /// Held until it is written.
+    place: Option<OwnedSemaphorePermit>,
 }
 
 /// A part of an answer.
@@ -68,12 +74,13 @@ impl Writer {
     ///
     /// If the system gives none.
     pub fn start(worker: Box<dyn Worker>, name: String) -> io::Result<Self> {
-        let (queue, jobs) = channel(WAITING);
+        let (queue, jobs) = unbounded_channel();
+        let places = Arc::new(Semaphore::new(MOST));
         let runtime = tokio::runtime::Builder::new_current_thread().build()?;
         thread::Builder::new()
             .name("annulus-writer".into())
             .spawn(move || runtime.block_on(write_all(worker, jobs)))?;
-        Ok(Self { queue, name })
+        Ok(Self { queue, places, name })
     }
 
     fn answer(&self, id: &str, text: &str, end: Option<&str>) -> Value {
@@ -88,15 +95,33 @@ impl Writer {
     }
 }
 
-async fn write_all(mut worker: Box<dyn Worker>, mut jobs: Receiver<Job>) {
-    while let Some(job) = jobs.recv().await {
-        job.write(&mut *worker).await;
-    }
+/// Writes what is asked for until nobody can ask any more: a piece of each answer, then the next one of each.
+async fn write_all(worker: Box<dyn Worker>, mut jobs: UnboundedReceiver<Job>) {
+    let mut writing: Vec<Pin<Box<dyn Future<Output = ()>>>> = Vec::new();
+    let worker = Rc::<dyn Worker>::from(worker);
+    poll_fn(|context| {
+        let mut more = true;
+        while let Poll::Ready(job) = jobs.poll_recv(context) {
+            let Some(job) = job else {
+                more = false;
+                break;
+            };
+            let worker = worker.clone();
+            writing.push(Box::pin(async move { job.write(&*worker).await }));
+        }
+        // Each gives way after a piece, and is then due again.
+        writing.retain_mut(|answer| answer.as_mut().poll(context).is_pending());
+        match more || !writing.is_empty() {
+            true => Poll::Pending,
+            false => Poll::Ready(()),
+        }
+    })
+    .await;
 }
 
 impl Job {
     /// Writes until the tokens are used up, a text comes that ends the answer, or nobody listens any more.
-    async fn write(mut self, worker: &mut dyn Worker) {
+    async fn write(mut self, worker: &dyn Worker) {
         let (pieces, stops, ended) = (&self.pieces, &mut self.stops, &Notify::new());
         let send = |text: String| {
             if !text.is_empty() {
@@ -251,6 +276,7 @@ impl Asked {
             prompt,
             stops,
             pieces,
+            place: None,
         })
     }
 }
@@ -288,12 +314,13 @@ pub(super) async fn complete(
     };
     let stream = asked.stream;
     let (send, mut pieces) = unbounded_channel();
-    let job = match asked.job(send) {
+    let mut job = match asked.job(send) {
         Ok(job) => job,
         Err(why) => return bad(why),
     };
-    if writer.queue.try_send(job).is_err() {
-        let why = format!("{WAITING} requests wait already: try again in a while");
+    job.place = writer.places.clone().try_acquire_owned().ok();
+    if job.place.is_none() || writer.queue.send(job).is_err() {
+        let why = format!("{MOST} answers are being written already: try again in a while");
         return refused(StatusCode::SERVICE_UNAVAILABLE, &why);
     }
     let id = format!("cmpl-{:016x}", drawn());
@@ -357,10 +384,86 @@ impl hyper::body::Body for Told {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::task::{Emit, Eval};
+    use crate::trainer::{Contribution, Pending, WorkerError};
+    use annulus_core::Layout;
+    use std::sync::Mutex;
 
     fn asked(body: Value) -> Result<Job, String> {
         let asked: Asked = serde_json::from_value(body).expect("a request");
         asked.job(unbounded_channel().0)
+    }
+
+    /// Writes as many pieces as it is asked for, and notes for which prompt each was.
+    struct Notes(Arc<Mutex<Vec<String>>>, Layout);
+
+    impl Worker for Notes {
+        fn layout(&self) -> &Layout {
+            &self.1
+        }
+        fn init(&self) -> Vec<f32> {
+            Vec::new()
+        }
+        fn load(&mut self, _: Vec<f32>) -> Result<(), WorkerError> {
+            Ok(())
+        }
+        fn work_on_at_most(&mut self, _: usize) {}
+        fn prefetch(&mut self, _: &[u64]) {}
+        fn accumulate(&mut self, _: &[u64]) -> Result<(), WorkerError> {
+            Ok(())
+        }
+        fn take(&mut self) -> Pending<'_, Contribution> {
+            unreachable!("it trains nothing")
+        }
+        fn evaluate(&mut self) -> Pending<'_, Option<Eval>> {
+            unreachable!("it evaluates nothing")
+        }
+        fn generate<'a>(&'a self, prompt: &'a Prompt, emit: Emit<'a>) -> Pending<'a, ()> {
+            Box::pin(async move {
+                for _ in 0..prompt.tokens {
+                    self.0.lock().expect("one thread").push(prompt.text.clone());
+                    emit("x").await;
+                }
+                Ok(())
+            })
+        }
+        fn deterministic(&self) -> bool {
+            true
+        }
+        fn device_name(&self) -> &str {
+            "none"
+        }
+    }
+
+    #[tokio::test]
+    async fn a_short_answer_does_not_wait_for_long_ones() {
+        let (notes, (queue, jobs)) = (Arc::default(), unbounded_channel());
+        let mut answers = Vec::new();
+        let asked = [
+            ("long", 4_096),
+            ("another", 4_096),
+            ("short", 16),
+            ("long", 4_096),
+        ];
+        for (prompt, tokens) in asked {
+            let (pieces, answer) = unbounded_channel();
+            let body = json!({"prompt": prompt, "max_tokens": tokens});
+            let asked: Asked = serde_json::from_value(body).expect("a request");
+            queue.send(asked.job(pieces).expect("a job")).expect("it is open");
+            answers.push(answer);
+        }
+        drop(queue);
+        write_all(Box::new(Notes(Arc::clone(&notes), Layout::default())), jobs).await;
+        for (mut answer, (_, tokens)) in answers.into_iter().zip(asked) {
+            let mut text = String::new();
+            while let Some(Piece::Text(piece)) = answer.recv().await {
+                text += &piece;
+            }
+            assert_eq!(text.len(), tokens);
+        }
+        let notes = notes.lock().expect("one thread");
+        let last = notes.iter().rposition(|prompt| prompt == "short");
+        assert_eq!(last, Some(15 * asked.len() + 2), "a piece of each in turn");
     }
 
     #[test]
