@@ -221,6 +221,13 @@ pub enum Error {
         path = .0.display()
     )]
     NoLocks(PathBuf, std::io::Error),
+    /// The meeting file's folder is missing.
+    #[error(
+        "the folder {} does not exist, so no other peer can meet this one there: mount the file system that all machines share, \
+         make the folder, or name another file after --meet file:",
+        .0.display()
+    )]
+    NoMeetingFolder(PathBuf),
     /// The meeting file is something else.
     #[error("{path} is no ticket of a run ({1}): name another file after --meet file:", path = .0.display())]
     NoMeetingFile(PathBuf, TicketError),

@@ -8,7 +8,7 @@
 use crate::net::ticket::{Secret, Ticket};
 use crate::participant::error::Error;
 use annulus_core::{Contact, RunId};
-use annulus_net::files::{At, FileError, read_limited, read_named, write_private};
+use annulus_net::files::{FileError, read_limited, read_named, write_private};
 use annulus_net::open;
 use std::fs::{File, TryLockError};
 use std::net::{SocketAddr, UdpSocket};
@@ -123,8 +123,17 @@ pub(crate) struct Held {
 
 impl MeetingFile {
     /// The file at this path, whether or not it exists.
-    pub fn new(path: &Path) -> Self {
-        Self(path.to_path_buf())
+    ///
+    /// # Errors
+    ///
+    /// If its folder does not exist. Making it would let each machine found a run of its own where a shared file system is not
+    /// mounted, or the path is misspelt.
+    pub fn new(path: &Path) -> Result<Self, Error> {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        match folder.filter(|folder| !folder.is_dir()) {
+            Some(folder) => Err(Error::NoMeetingFolder(folder.to_path_buf())),
+            None => Ok(Self(path.to_path_buf())),
+        }
     }
 
     /// Where it is.
@@ -144,10 +153,7 @@ impl MeetingFile {
 
     fn try_hold(&self) -> Result<Option<Held>, Error> {
         let name = self.beside(".lock");
-        if let Some(folder) = name.parent() {
-            std::fs::create_dir_all(folder).at(folder).map_err(Error::File)?;
-        }
-        let lock = open::lock_file(&name).at(&name).map_err(Error::File)?;
+        let lock = open::lock_file(&name).map_err(|error| Error::File(FileError::of_new(&name, error)))?;
         match lock.try_lock() {
             Ok(()) => Ok(Some(Held {
                 file: self.clone(),
@@ -255,7 +261,15 @@ mod tests {
     #[tokio::test]
     async fn whoever_was_there_last_comes_first() {
         let scratch = Scratch::new();
-        let file = MeetingFile::new(&scratch.0.join("folder/run"));
+        let path = scratch.0.join("folder/run");
+        let told = MeetingFile::new(&path).unwrap_err().to_string();
+        assert!(
+            told.contains("does not exist") && told.contains("mount"),
+            "{told}"
+        );
+        assert!(!scratch.0.join("folder").exists(), "it was made");
+        std::fs::create_dir(scratch.0.join("folder")).unwrap();
+        let file = MeetingFile::new(&path).unwrap();
         assert!(
             file.ticket().is_ok_and(|ticket| ticket.is_none()),
             "nobody was there"
@@ -338,7 +352,7 @@ mod tests {
         let scratch = Scratch::new();
         let path = scratch.0.join("run");
         std::fs::write(&path, "my notes").unwrap();
-        let error = MeetingFile::new(&path).ticket().unwrap_err().to_string();
+        let error = MeetingFile::new(&path).unwrap().ticket().unwrap_err().to_string();
         assert!(
             error.contains("no ticket") && error.contains("another file"),
             "{error}"

@@ -35,7 +35,7 @@ mod meet;
 mod packing;
 
 use fetching::fetch_data;
-use meet::Met;
+use meet::{Met, take_folder};
 use packing::pack;
 
 /// Starts or resumes a run and takes part in it until it ends or `requests` asks this peer to leave. If the folder
@@ -51,7 +51,7 @@ pub async fn train(
     let local = options.local;
     let (folder, errand) = match options.start {
         Start::New(run) => (Folder::take(&local.out)?, Errand::Begin(run)),
-        Start::Meet(run, meet, secret) => (Folder::take_free(&local.out)?, Errand::Meet(run, meet, secret)),
+        Start::Meet(run, meet, secret) => (take_folder(&meet, &local.out)?, Errand::Meet(run, meet, secret)),
         Start::Resume(dir) if !is_folder(&dir)? => return Err(CheckpointError::NoRun(dir).into()),
         Start::Resume(dir) => (Folder::take(&dir)?, Errand::Resume),
     };

@@ -4,6 +4,7 @@ use super::{Entrance, Entry, Starting, texts};
 use crate::net::ticket::Ticket;
 use crate::options::{Meet, NewRun};
 use crate::participant::error::Error;
+use crate::participant::folder::Folder;
 use crate::participant::meeting::{Held, MeetingFile, Place, is_here, key_of_secret};
 use crate::participant::right::Right;
 use crate::participant::run_setup::{Means, prepare};
@@ -11,6 +12,15 @@ use crate::store::run_dir::RunDir;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// Takes a free folder for a peer, if there can be others at its meeting place: before data is packed or read, which can take
+/// long.
+pub(super) fn take_folder(meet: &Meet, out: &Path) -> Result<Folder, Error> {
+    if let Meet::File(path) = meet {
+        MeetingFile::new(path)?;
+    }
+    Folder::take_free(out)
+}
 
 /// The meeting place at which a peer has found its run.
 pub(super) struct Met {
@@ -62,7 +72,7 @@ impl<'a> Starting<'a> {
         secret: Option<&Path>,
     ) -> Result<Option<Entrance<'a>>, Error> {
         let (names, all_listen_there) = match meet {
-            Meet::File(path) => return self.meet_at(MeetingFile::new(&path), run).await,
+            Meet::File(path) => return self.meet_at(MeetingFile::new(&path)?, run).await,
             Meet::Host(name) => (vec![name], false),
             Meet::Names(names) => (names, true),
         };
