@@ -75,7 +75,9 @@ pub fn run(args: &Args, tasks: &[TaskFactory]) -> Result<(), Error> {
             ErrorKind::AddrNotAvailable => {
                 "; this machine has no such address: use 127.0.0.1, or 0.0.0.0 for all that it has"
             }
-            ErrorKind::PermissionDenied => "; ports below 1024 are often kept for root, so name another",
+            ErrorKind::PermissionDenied => {
+                "; the system keeps ports below 1024 for its own services, so take one from 1024 on"
+            }
             _ => "; write HOST:PORT, such as --listen 127.0.0.1:8080",
         };
         Error::failed(format!("cannot serve at {}: {error}{advice}", args.listen))

@@ -89,12 +89,30 @@ pub enum StartError {
         port = .0.port()
     )]
     PortInUse(SocketAddr),
+    /// The system keeps the port for itself.
+    #[error(
+        "port {port} is not for this user: the system keeps ports below 1024 for its own services. Take a port from 1024 on, or 0 \
+         for any free one",
+        port = .0.port()
+    )]
+    Reserved(SocketAddr),
     /// The address cannot be bound.
     #[error("cannot listen on {0}: {1}. Name an address of this machine, or [::] or 0.0.0.0 for all")]
     Bind(SocketAddr, io::Error),
     /// The manifest has this many bytes, more than anybody could fetch.
     #[error("the manifest has {0} bytes, {MAX_MANIFEST} are allowed")]
     ManifestTooLong(usize),
+}
+
+impl StartError {
+    /// Why a socket could not be bound to an address.
+    fn of(listen: SocketAddr, error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::AddrInUse => Self::PortInUse(listen),
+            io::ErrorKind::PermissionDenied if (1..1024).contains(&listen.port()) => Self::Reserved(listen),
+            _ => Self::Bind(listen, error),
+        }
+    }
 }
 
 /// A [`Link`] over QUIC. Dropping it closes all links at once. Call [`drain`](Self::drain) first to lose nothing.
@@ -120,10 +138,7 @@ impl QuicLink {
         }
         let pace = Pace::default();
         let endpoint = transport::endpoint(config.listen, config.line, config.small_packets, pace.clone());
-        let endpoint = endpoint.map_err(|error| match error.kind() {
-            io::ErrorKind::AddrInUse => StartError::PortInUse(config.listen),
-            _ => StartError::Bind(config.listen, error),
-        })?;
+        let endpoint = endpoint.map_err(|error| StartError::of(config.listen, error))?;
         let address = endpoint.local_addr().unwrap_or(config.listen);
         let own = own_addresses(address).into_iter().map(|address| address.ip());
         let certificates = Arc::new(Certificates::new(own));
