@@ -263,8 +263,8 @@ impl Saved {
             return Ok(None);
         };
         let place = cache::folder().map(|folder| Place::new(folder, wanted));
-        let places = place.map(|place| [place.found(), place.noted()]);
-        let places = places.into_iter().flatten().flatten().map(Some).chain([None]);
+        let places = place.map(|place| place.found().into_iter().chain(place.noted()));
+        let places = places.into_iter().flatten().map(Some).chain([None]);
         let loaded = places.filter_map(|place: Option<PathBuf>| {
             let data = place.as_deref().map(Data::open).transpose().ok()?;
             (factory.load)(config, data.as_ref()).ok()

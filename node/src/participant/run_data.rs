@@ -152,8 +152,8 @@ fn find_data<T>(
         (None, DataSource::Made) => vec![None],
         (None, DataSource::Given { .. }) => {
             let place = cache::folder().map(|folder| Place::new(folder, manifest.data));
-            let here = place.map(|place| [place.found(), place.noted()]);
-            here.into_iter().flatten().flatten().map(Some).collect()
+            let here = place.map(|place| place.found().into_iter().chain(place.noted()));
+            here.into_iter().flatten().map(Some).collect()
         }
     };
     let mut looked = Vec::new();

@@ -32,8 +32,9 @@ const VARIABLE: &str = "ANNULUS_CACHE";
 /// Most bytes in the cache.
 pub const LIMIT: u64 = 64 << 30;
 
-/// Longest path that is noted.
+/// Longest note of paths, and most paths in it: guesses.
 const PATH_LIMIT: usize = 1 << 16;
+const PATHS: usize = 8;
 
 /// How often to check whether another process on this machine has fetched the data.
 const LOOK: Duration = Duration::from_millis(500);
@@ -67,18 +68,27 @@ impl Place {
         Some(found)
     }
 
-    /// Remembers a path on this machine at which a user had the data.
+    /// Remembers a path on this machine at which a user had the data. Others are remembered too: a copy that is made and deleted
+    /// later must not make the first one unknown.
     pub fn note(&self, path: &Path) -> Result<(), FileError> {
         fs::create_dir_all(&self.folder).at(&self.folder)?;
         let path = std::path::absolute(path).at(path)?;
-        let note = path.to_string_lossy();
+        let mut paths = self.noted();
+        paths.retain(|other| *other != path);
+        paths.insert(0, path);
+        let lines = paths.iter().take(PATHS).map(|path| path.to_string_lossy());
+        // No path has a zero byte.
+        let note = lines.collect::<Vec<_>>().join("\0");
         write_atomic(&self.named(".path"), |out| out.write_all(note.as_bytes()))
     }
 
-    /// The path that was noted, whether or not it still exists.
-    pub fn noted(&self) -> Option<PathBuf> {
-        let path = read_limited(&self.named(".path"), PATH_LIMIT).ok()?;
-        Some(PathBuf::from(String::from_utf8(path).ok()?))
+    /// The paths that were noted, the newest first, whether or not they still exist.
+    pub fn noted(&self) -> Vec<PathBuf> {
+        let note = read_limited(&self.named(".path"), PATH_LIMIT).unwrap_or_default();
+        let paths = note.split(|byte| *byte == 0).filter(|path| !path.is_empty());
+        paths
+            .filter_map(|path| Some(PathBuf::from(str::from_utf8(path).ok()?)))
+            .collect()
     }
 
     /// Notes the time of use. If that fails, the data set is dropped sooner.
@@ -394,14 +404,21 @@ mod tests {
     fn where_data_lies_is_remembered() {
         let scratch = Scratch::new();
         let place = Place::new(scratch.0.join("new"), Digest([6; 32]));
-        assert_eq!(place.noted(), None);
+        assert!(place.noted().is_empty());
         let data = scratch.0.join("book.txt");
         fs::write(&data, "text").unwrap();
         place.note(&data).unwrap();
-        assert_eq!(place.noted(), Some(data.clone()));
+        assert_eq!(place.noted(), [data.clone()]);
         assert_eq!(place.found(), None);
         fs::remove_file(&data).unwrap();
-        assert_eq!(place.noted(), Some(data));
+        assert_eq!(place.noted(), [data.clone()]);
+        // The newest first, each once, and not too many.
+        for copy in (0..20).chain([18]) {
+            place.note(&scratch.0.join(format!("copy {copy}"))).unwrap();
+        }
+        place.note(&data).unwrap();
+        let names = [18, 19, 17, 16, 15, 14, 13].map(|copy| scratch.0.join(format!("copy {copy}")));
+        assert_eq!(place.noted(), [&[data], names.as_slice()].concat());
     }
 
     #[tokio::test]
@@ -464,7 +481,7 @@ mod tests {
         assert!(kept.exists());
         place(2).make_room(100, 199).unwrap();
         assert!(!kept.exists());
-        assert_eq!(place(1).noted(), Some(scratch.0.clone()));
+        assert_eq!(place(1).noted(), [scratch.0.clone()]);
     }
 
     #[test]
