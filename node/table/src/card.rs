@@ -45,8 +45,10 @@ pub fn card(name: &str, schema: &Schema, test: &Judged, importance: &[Importance
         let (name, missing) = (plain(&column.name), grouped(column.missing));
         let _ = writeln!(text, "| {name} | {kind} | {missing} |");
     }
-    text += "\n## Importance\n\nHow much the loss on the validation rows grows when the cells of a column are exchanged between \
-             rows.\n\n| column | loss grows by |\n|---|---|\n";
+    if !importance.is_empty() {
+        text += "\n## Importance\n\nHow much the loss on the validation rows grows when the cells of a column are exchanged between \
+                 rows.\n\n| column | loss grows by |\n|---|---|\n";
+    }
     for one in importance {
         let _ = writeln!(text, "| {} | {} |", plain(&one.column), percent(one.share));
     }

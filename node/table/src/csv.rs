@@ -2,6 +2,7 @@
 //! semicolons. Parses by itself because a fault needs the line on which its row begins, and an open quote must be noticed.
 
 use crate::error::{Fault, FaultList, TableError};
+use crate::gzip::packed;
 use crate::number::grouped;
 use std::collections::BTreeSet;
 
@@ -32,6 +33,9 @@ impl Rows {
         let fail = |what: &str| Err(TableError::Other(format!("{name} {what}")));
         if bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff") {
             return fail("is UTF-16: save it as UTF-8");
+        }
+        if let Some(why) = packed(bytes) {
+            return fail(why);
         }
         if is_parquet(bytes) {
             return fail(
@@ -365,6 +369,8 @@ mod tests {
             (b"a\0,\0b\0\n\0", "is no text, or UTF-16"),
             (b"a,b,a\n", "two columns named \"a\""),
             (b"\xff\xfea\0", "UTF-16"),
+            (b"PK\x03\x04", "is a ZIP file, or an Excel workbook"),
+            (b"\x1f\x8b\x08", "is a gzip file: give it a name that ends in .gz"),
             (b"\xffa,b\n", "not UTF-8"),
         ] {
             let told_of = Rows::read("t.csv", bytes).unwrap_err().to_string();

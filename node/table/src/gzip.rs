@@ -9,6 +9,17 @@ use std::io::Read;
 const GZIP: &[u8] = b"\x1f\x8b";
 const ZIP: &[u8] = b"PK\x03\x04";
 
+/// What a file is that must be unpacked before it can be read as a table.
+pub(crate) fn packed(file: &[u8]) -> Option<&'static str> {
+    match file {
+        _ if file.starts_with(ZIP) => {
+            Some("is a ZIP file, or an Excel workbook: unpack it, or save the sheet as CSV in UTF-8")
+        }
+        _ if file.starts_with(GZIP) => Some("is a gzip file: give it a name that ends in .gz, or unpack it"),
+        _ => None,
+    }
+}
+
 /// A file as it is, or what is in it if it is a gzip file: at most `most` bytes.
 ///
 /// # Errors

@@ -31,6 +31,13 @@ pub struct Network {
 }
 
 impl Network {
+    /// How many numbers it has: as many multiplications as a row costs.
+    pub(crate) fn parameters(&self) -> usize {
+        let dense = |dense: &Dense| dense.weight.len() + dense.bias.len();
+        let member = |member: &Member| dense(&member.around) + member.layers.iter().map(dense).sum::<usize>();
+        self.members.iter().map(member).sum()
+    }
+
     /// The network of these plans, from a trained model's tensors: `members.M.around.weight` and `.bias`,
     /// `members.M.layers.L.weight` and `.bias`. None if one is missing or has another size.
     pub fn of<'a>(

@@ -8,9 +8,12 @@ use crate::split::shuffled;
 use crate::table::Table;
 use serde::{Deserialize, Serialize};
 
-/// Most rows that are predicted anew for each column, and most for all columns together: some seconds.
-const ROWS: usize = 1_000;
-const ALL: usize = 200_000;
+/// Most rows that are predicted anew for each column, and fewest that say anything; guesses.
+const MOST_ROWS: usize = 1_000;
+const LEAST_ROWS: usize = 20;
+
+/// Most multiplications for all columns together: a few seconds.
+const WORK: usize = 2_000_000_000;
 
 /// How often cells are exchanged for the mean.
 const TIMES: usize = 3;
@@ -30,10 +33,15 @@ pub struct Importance {
 }
 
 impl Predictor {
-    /// How much each column matters by the validation rows, the most important first.
+    /// How much each column matters by the validation rows, the most important first; nothing if there are so many columns that it
+    /// would take long.
     pub fn importance(&self, table: &Table) -> Vec<Importance> {
         let columns = &self.schema.columns;
-        let each = (ALL / (TIMES * columns.len()).max(1)).clamp(1, ROWS);
+        let each = WORK / (TIMES * columns.len() * self.network.parameters().max(1)).max(1);
+        if each < LEAST_ROWS {
+            return Vec::new();
+        }
+        let each = each.min(MOST_ROWS);
         let rows: Vec<usize> = table.rows.validation.iter().copied().take(each).collect();
         let cells: Vec<Row> = rows.iter().map(|row| table.cells(*row)).collect();
         let loss = |cells: &mut dyn Iterator<Item = Row>| {
@@ -76,6 +84,9 @@ impl Predictor {
 
 /// In a line, for people.
 pub fn describe(all: &[Importance]) -> String {
+    if all.is_empty() {
+        return "which columns matter is not told: there are too many".into();
+    }
     let told = |one: &Importance| format!("{} {}", one.column, percent(one.share));
     let told: Vec<String> = all.iter().take(TOLD).map(told).collect();
     format!("what the loss grows by without a column: {}", listed(&told))

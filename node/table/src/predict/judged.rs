@@ -22,6 +22,9 @@ pub struct Judged {
     pub confusion: Vec<Vec<usize>>,
 }
 
+/// A threshold with a lower F1 is no remedy; a guess.
+const USEFUL: f64 = 0.1;
+
 /// What the training rows alone say: their mean, or the shares of their classes.
 fn constant(target: &Target) -> Vec<f64> {
     match target {
@@ -159,12 +162,12 @@ impl Judged {
                 .map(|metric| metric.value)
         };
         let remedy = match (of("best_f1"), of("threshold")) {
-            (Some(f1), Some(threshold)) => format!(
+            (Some(f1), Some(threshold)) if f1 > USEFUL => format!(
                 "threshold=f1 answers the positive class above a probability of {}, for an f1 of {}",
                 short(threshold),
                 short(f1)
             ),
-            _ => "class_weights=balanced lets rare classes count more".into(),
+            _ => "class_weights=balanced lets rare classes count more, and more rounds may help".into(),
         };
         (!never.is_empty()).then(|| {
             format!(
