@@ -163,6 +163,7 @@ impl<'a> Participant<'a> {
             gains,
             refused: None,
             failure: None,
+            told_of_data: false,
             saved_at: Instant::now(),
             recorded: None,
         };
@@ -286,6 +287,8 @@ struct NativeHost<'a> {
     gains: Gains,
     refused: Option<WorkerError>,
     failure: Option<Error>,
+    /// Whether the user knows that newcomers cannot get the data here.
+    told_of_data: bool,
     /// When the state was last saved, or this peer began.
     saved_at: Instant,
     /// The head that the ledger on disk ends with: only its state may be saved.

@@ -176,6 +176,11 @@ fn find_data<T>(
                     data_source: manifest.data_source,
                 });
             }
+            Err(Error::Task(error)) if given.is_some() && manifest.data_source != DataSource::Made => {
+                let advice =
+                    "Without --data the run's own is taken, which a peer that joins fetches from a member";
+                why = Some(Error::Task(format!("{error}. {advice}").into()));
+            }
             Err(error) => why = Some(error),
         }
     }

@@ -301,3 +301,24 @@ fn serving_does_not_stall_the_ring() {
     println!("{rounds} rounds while 60 MB travelled, at {speed:.1} MB/s");
     assert!(rounds > 20, "only {rounds} rounds while the data travelled");
 }
+
+#[test]
+fn data_that_a_member_has_lost_is_told_at_both_ends() {
+    let _turn = beside();
+    let folder = Folder::new("lost");
+    let mut founder = train(&folder, &text(100_000), &[]);
+    let (ticket, peer) = (founder.ticket(), founder.peer());
+    // Once it has handed the data out, it knows what it has.
+    let mut second = join(&folder, "second", &ticket, &[]);
+    second.members(2);
+    assert!(second.leave(), "{}", second.errors());
+    std::fs::remove_file(home(&folder, "founder").join("book.txt")).expect("removable");
+    let told = refusal(&mut join(&folder, "third", &ticket, &[]));
+    let named = format!("{}: it no longer has the file", &peer[..8]);
+    assert!(told.contains(&named), "{named:?} is not in: {told}");
+    founder.wait("word of it", |seen| {
+        let told = seen.event["message"].as_str().unwrap_or_default();
+        seen.is("warning") && told.contains("can no longer hand out") && told.contains("book.txt")
+    });
+    assert!(founder.leave(), "{}", founder.errors());
+}

@@ -12,7 +12,7 @@
 
 use crate::data::provision::{Answer, Ask, MAX_ASK, Offer, Source};
 use crate::data::stock::{Checked, Stock};
-use crate::net::connection::{LEFT, close};
+use crate::net::connection::{LEFT, LOST_DATA, close};
 use crate::net::handshake::{Caller, read_message, refuse};
 use crate::net::hello::encode;
 use crate::net::link::Refusal;
@@ -117,6 +117,17 @@ impl ServedData {
         }
     }
 
+    /// Why files cannot be handed out, as far as that is known: the first that could not be read.
+    pub fn lost(&self) -> Option<String> {
+        match self {
+            Self::Files(stock, _) => match stock.checked()? {
+                Ok(checked) => checked.lost.get().cloned(),
+                Err(why) => Some(why),
+            },
+            Self::Empty | Self::Kept => None,
+        }
+    }
+
     /// The answer to a newcomer.
     fn answer(&self) -> (Answer, Option<&Checked>) {
         let Self::Files(stock, digest) = self else {
@@ -168,10 +179,14 @@ impl Counter {
         let words = encode(&Offer { answer, others });
         let said = timeout(PATIENCE, caller.send.write_all(&words)).await;
         if let (Ok(Ok(())), Some(checked)) = (said, checked) {
-            tokio::select! {
-                // An error need not be reported here: the newcomer knows what it lacks.
-                _ = self.answer_first(session, &mut caller, checked, &ring) => {}
+            let served = tokio::select! {
+                served = self.answer_first(session, &mut caller, checked, &ring) => served,
                 () = guest.displaced() => return refuse(session, Refusal::TooManyPeers),
+            };
+            if let Err(Failure::File(why)) = served {
+                // The first one is enough.
+                let _ = checked.lost.set(why);
+                return close(session, LOST_DATA, "the file is gone");
             }
         } else {
             // The newcomer leaves when it has read the offer.
@@ -180,18 +195,18 @@ impl Counter {
         close(session, LEFT, "");
     }
 
-    /// Gives the newcomer a transfer once it has asked, and serves it to the end. `None` if it gets none, or fails.
+    /// Gives the newcomer a transfer once it has asked, and serves it to the end. Fails if it gets none.
     async fn answer_first(
         &self,
         session: &Connection,
         caller: &mut Caller,
         checked: &Checked,
         ring: &impl Fn() -> LinkTraffic,
-    ) -> Option<()> {
+    ) -> Result<(), Failure> {
         let ask = hear(caller, FIRST_ASK).await?;
         let transfer = timeout(FIRST_ASK, self.transfers.wait(&caller.tickets))
             .await
-            .ok()?;
+            .map_err(|_| Failure::Newcomer)?;
         let to = To {
             session,
             caller,
@@ -199,32 +214,38 @@ impl Counter {
         };
         tokio::select! {
             done = self.answer_all(to, ask, checked, ring) => done,
-            () = transfer.displaced() => None,
+            () = transfer.displaced() => Err(Failure::Newcomer),
         }
     }
 
-    /// Serves until the newcomer has everything. `None` if the newcomer or the disk fails.
+    /// Serves until the newcomer has everything, and fails at the latest when it asks for nothing more.
     async fn answer_all(
         &self,
         mut to: To<'_>,
         mut ask: Ask,
         checked: &Checked,
         ring: &impl Fn() -> LinkTraffic,
-    ) -> Option<()> {
+    ) -> Result<(), Failure> {
         loop {
             let Ask { file, from } = ask;
-            let path = checked.paths.get(file as usize)?.clone();
-            let blocks = checked.blocks.get(file as usize)?;
-            let mut left = blocks.size().checked_sub(from)?;
+            let path = checked.paths.get(file as usize).ok_or(Failure::Newcomer)?;
+            let blocks = checked.blocks.get(file as usize).ok_or(Failure::Newcomer)?;
+            let (size, opened) = (blocks.size(), path.clone());
+            let mut left = size.checked_sub(from).ok_or(Failure::Newcomer)?;
+            let lost = |why: std::io::Error| Failure::File(format!("{}: {why}", path.display()));
+            // Before the proof of its blocks is sent, so that a file that is gone is told at once.
+            let open = spawn_blocking(move || {
+                let mut file = open::named(&opened)?;
+                if file.metadata()?.len() < size {
+                    return Err(shorter());
+                }
+                file.seek(SeekFrom::Start(from))?;
+                Ok(file)
+            });
+            let file = Arc::new(open.await.map_err(|_| Failure::Newcomer)?.map_err(lost)?);
             for nodes in blocks.nodes().chunks(BLOCK) {
                 self.send(&mut to, nodes.to_vec(), ring).await?;
             }
-            let open = spawn_blocking(move || {
-                let mut file = open::named(&path)?;
-                file.seek(SeekFrom::Start(from))?;
-                std::io::Result::Ok(file)
-            });
-            let file = Arc::new(open.await.ok()?.ok()?);
             while left > 0 {
                 let most = left.min(BLOCK as u64);
                 let reading = file.clone();
@@ -233,9 +254,11 @@ impl Counter {
                     (&*reading).take(most).read_to_end(&mut block)?;
                     std::io::Result::Ok(block)
                 });
-                let block = block.await.ok()?.ok()?;
-                // If the file has become shorter, the other end notices that bytes are missing.
-                let len = u64::try_from(block.len()).ok().filter(|len| *len > 0)?;
+                let block = block.await.map_err(|_| Failure::Newcomer)?.map_err(lost)?;
+                let len = block.len() as u64;
+                if len == 0 {
+                    return Err(lost(shorter()));
+                }
                 self.send(&mut to, block, ring).await?;
                 left -= len;
             }
@@ -243,18 +266,38 @@ impl Counter {
         }
     }
 
-    /// Hands a block to QUIC when it is its turn. `None` if the newcomer does not take it.
-    async fn send(&self, to: &mut To<'_>, block: Vec<u8>, ring: &impl Fn() -> LinkTraffic) -> Option<()> {
+    /// Hands a block to QUIC when it is its turn. Fails if the newcomer does not take it.
+    async fn send(
+        &self,
+        to: &mut To<'_>,
+        block: Vec<u8>,
+        ring: &impl Fn() -> LinkTraffic,
+    ) -> Result<(), Failure> {
         let bytes = block.len() as u64;
         self.pace.lock().await.wait(bytes, ring).await;
         // QUIC sends what it holds whatever the ring does then, so it may hold at most two round trips.
         let held = 2 * to.session.stats().path.cwnd;
         to.session.set_send_window(held.clamp(SMALL_WINDOW, SEND_WINDOW));
         let writing = to.caller.send.write_chunk(block.into());
-        timeout(PATIENCE, writing).await.ok()?.ok()?;
+        let taken = timeout(PATIENCE, writing).await;
+        if !matches!(taken, Ok(Ok(()))) {
+            return Err(Failure::Newcomer);
+        }
         to.transfer.progress(bytes);
-        Some(())
+        Ok(())
     }
+}
+
+fn shorter() -> std::io::Error {
+    std::io::Error::other("it has become shorter")
+}
+
+/// Why a transfer ended.
+enum Failure {
+    /// The newcomer has all, is gone, or asked for what there is not: it knows what it lacks.
+    Newcomer,
+    /// A file is gone or has changed; with its path and why.
+    File(String),
 }
 
 /// The newcomer that a transfer goes to.
@@ -265,11 +308,9 @@ struct To<'a> {
 }
 
 /// The next question, if it comes within this time.
-async fn hear(caller: &mut Caller, within: Duration) -> Option<Ask> {
-    timeout(within, read_message::<Ask>(&mut caller.recv, MAX_ASK))
-        .await
-        .ok()?
-        .ok()
+async fn hear(caller: &mut Caller, within: Duration) -> Result<Ask, Failure> {
+    let heard = timeout(within, read_message::<Ask>(&mut caller.recv, MAX_ASK)).await;
+    heard.ok().and_then(Result::ok).ok_or(Failure::Newcomer)
 }
 
 /// The activity of the links.

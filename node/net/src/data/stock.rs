@@ -28,6 +28,8 @@ pub struct Checked {
     pub paths: Vec<PathBuf>,
     /// The proofs of their blocks.
     pub blocks: Vec<Blocks>,
+    /// The first file that could no longer be read, with why.
+    pub lost: OnceLock<String>,
 }
 
 impl Stock {
@@ -96,5 +98,6 @@ fn check(data: &Data) -> Result<Checked, DataError> {
         listing: Listing { folder, files },
         paths,
         blocks,
+        lost: OnceLock::new(),
     })
 }

@@ -218,6 +218,11 @@ impl QuicLink {
         self.shared.configs.carried()
     }
 
+    /// Why newcomers cannot get the data from here any more, if they asked in vain.
+    pub fn lost_data(&self) -> Option<String> {
+        self.shared.config.served.lost()
+    }
+
     /// The contact that we announce to every peer that comes up.
     pub fn contact(&self) -> Contact {
         self.shared.me.contact()

@@ -138,6 +138,7 @@ impl NativeHost<'_> {
         self.follow_addresses(contact, outside);
         let bytes_per_s = driver.link().carried();
         self.feed(Input::Line { bytes_per_s }, driver);
+        self.tell_of_lost_data(driver);
         self.pass_on_revocations(driver);
         self.keep_fresh(driver.peer());
         let at = driver.link().local_addr();
@@ -147,6 +148,17 @@ impl NativeHost<'_> {
             tokio::task::spawn_blocking(move || tally.keep(&folder));
         }
         self.stand_aside(driver)
+    }
+
+    /// Tells once that newcomers cannot get the data here.
+    fn tell_of_lost_data(&mut self, driver: &mut Driver<QuicLink>) {
+        if let Some(why) = driver.link().lost_data().filter(|_| !self.told_of_data) {
+            self.told_of_data = true;
+            self.warn(format!(
+                "this peer can no longer hand out the run's data ({why}). Newcomers get it from other members, if any has it: put the \
+                 file back, or they name their own copy with --data"
+            ));
+        }
     }
 
     /// Whether the others have finished the run before this peer got anything of it. Nobody is left to ask.
