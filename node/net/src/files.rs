@@ -77,12 +77,17 @@ impl<T> At<T> for io::Result<T> {
     }
 }
 
-/// Writes a temporary file, flushes it, and only then renames it. On an error nothing is left behind.
+/// Writes a temporary file, flushes it, and only then renames it. On an error nothing is left behind. Others may read the file,
+/// and only its owner may write to it, whatever the umask.
 pub fn write_atomic(
     path: &Path,
     write: impl FnOnce(&mut BufWriter<&File>) -> io::Result<()>,
 ) -> Result<(), FileError> {
-    write_by(path, OpenOptions::new(), write)
+    #[cfg_attr(not(unix), expect(unused_mut))]
+    let mut options = OpenOptions::new();
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, open::OWNERS);
+    write_by(path, options, write)
 }
 
 /// Writes bytes to a file that only its owner may read, from the first byte on.

@@ -8,6 +8,10 @@ use std::fs::{self, File, FileType, Metadata, OpenOptions};
 use std::io;
 use std::path::Path;
 
+/// Permissions of a new file in a run's folder: others may read it and not write, whatever the umask.
+#[cfg(all(unix, feature = "native"))]
+pub(crate) const OWNERS: u32 = 0o644;
+
 /// Something else stands where a plain file or folder should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Odd {
@@ -48,7 +52,8 @@ pub fn is_file(metadata: &Metadata) -> io::Result<()> {
     plain(metadata.file_type(), false)
 }
 
-/// Opens a file of a run's folder with `options`. Do not truncate before the folder's lock is held.
+/// Opens a file of a run's folder with `options`. Do not truncate before the folder's lock is held. A file that this makes can
+/// be written by its owner alone, whatever the umask.
 #[cfg(feature = "native")]
 pub fn own(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     open(path, options, true)
@@ -73,13 +78,23 @@ pub fn lock_file(path: &Path) -> io::Result<File> {
     )
 }
 
-/// Makes a folder within a run's folder, unless it exists.
+/// Makes a folder within a run's folder, unless it exists. Only its owner can write there, whatever the umask.
 #[cfg(feature = "native")]
 pub fn make_folder(path: &Path) -> io::Result<()> {
-    match fs::create_dir(path) {
+    match own_folder_builder().create(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => folder(path),
         made => made,
     }
+}
+
+/// Makes folders that only their owner can write to, whatever the umask.
+#[cfg(feature = "native")]
+pub fn own_folder_builder() -> fs::DirBuilder {
+    #[cfg_attr(not(unix), expect(unused_mut))]
+    let mut builder = fs::DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o755);
+    builder
 }
 
 /// Fails unless a folder within a run's folder is a real one, and no link.
@@ -108,6 +123,9 @@ fn open(path: &Path, options: &mut OpenOptions, planted: bool) -> io::Result<Fil
         use std::os::unix::fs::OpenOptionsExt;
         let no_link = if planted { libc::O_NOFOLLOW } else { 0 };
         options.custom_flags(libc::O_NONBLOCK | no_link);
+        if planted {
+            options.mode(OWNERS);
+        }
     }
     let file = options.open(path)?;
     plain(file.metadata()?.file_type(), planted)?;

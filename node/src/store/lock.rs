@@ -3,8 +3,22 @@
 use crate::store::run_dir::CheckpointError;
 use annulus_net::files::{At, FileError};
 use annulus_net::open;
-use std::fs::{DirBuilder, File, TryLockError};
+use std::fs::{self, File, Metadata, TryLockError};
+use std::io;
 use std::path::{Path, PathBuf};
+
+/// The file that is locked.
+const NAME: &str = "lock";
+
+/// The files of a run's folder that a peer goes on from, and the folder of its checkpoints.
+const TRUSTED: [&str; 6] = [
+    "checkpoints",
+    "evals.jsonl",
+    "ledger",
+    "manifest.bin",
+    "options",
+    "peers.json",
+];
 
 /// The right to write to a run's folder, until it is dropped or the process ends in any way.
 #[derive(Debug)]
@@ -20,19 +34,16 @@ impl RunLock {
     ///
     /// If another process has it, or another user can write there.
     pub fn take(path: &Path) -> Result<Self, CheckpointError> {
-        let mut new = DirBuilder::new();
-        // Not writable for a group, whatever the user's umask says.
-        #[cfg(unix)]
-        std::os::unix::fs::DirBuilderExt::mode(&mut new, 0o755);
-        new.recursive(true)
-            .create(path)
-            .map_err(|error| CheckpointError::Folder(path.to_path_buf(), error))?;
+        let made = open::own_folder_builder().recursive(true).create(path);
+        made.map_err(|error| CheckpointError::Folder(path.to_path_buf(), error))?;
         alone(path)?;
-        let name = path.join("lock");
+        let name = path.join(NAME);
         let file = open::lock_file(&name).at(&name)?;
         match file.try_lock() {
             // The process that had it may just have removed it, because no run began there.
-            Ok(()) if !is_at(&file, &name) => Err(CheckpointError::Locked(path.to_path_buf())),
+            Ok(()) if !is_at(&file, fs::symlink_metadata(&name)) => {
+                Err(CheckpointError::Locked(path.to_path_buf()))
+            }
             Ok(()) => Ok(Self {
                 path: path.to_path_buf(),
                 file,
@@ -48,26 +59,49 @@ impl RunLock {
     }
 }
 
-/// Whether an open file is still the one of this name.
+/// Whether an open file or folder is what was found at a path.
 #[cfg(unix)]
-fn is_at(file: &File, name: &Path) -> bool {
+fn is_at(file: &File, found: io::Result<Metadata>) -> bool {
     use std::os::unix::fs::MetadataExt;
-    let place =
-        |found: std::io::Result<std::fs::Metadata>| found.map(|found| (found.dev(), found.ino())).ok();
-    place(file.metadata()) == place(std::fs::symlink_metadata(name))
+    let place = |found: io::Result<Metadata>| found.map(|found| (found.dev(), found.ino())).ok();
+    place(file.metadata()) == place(found)
 }
 
 /// Elsewhere open files are not removed.
 #[cfg(not(unix))]
-fn is_at(_file: &File, _name: &Path) -> bool {
+fn is_at(_file: &File, _found: io::Result<Metadata>) -> bool {
     true
 }
 
-/// Fails if another user can put files into a directory, and could so mislead this process. Root can do so anyway.
+/// Fails if another user can put files into a directory, or write to those in it, and could so mislead this process. Root can do
+/// so anyway.
+fn alone(dir: &Path) -> Result<(), CheckpointError> {
+    owned(dir, dir, &fs::metadata(dir).at(dir)?)?;
+    let within = |name: &str| dir.join(name);
+    let saved = fs::read_dir(within("checkpoints"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    for path in TRUSTED
+        .map(within)
+        .into_iter()
+        .chain(saved.map(|entry| entry.path()))
+    {
+        // Where nothing is to be seen, reading it will tell. Links are refused there too.
+        if let Ok(found) = fs::symlink_metadata(&path).as_ref()
+            && !found.is_symlink()
+        {
+            owned(dir, &path, found)?;
+        }
+    }
+    Ok(())
+}
+
+/// Fails if another user owns a part of a directory, or can write to it.
 #[cfg(unix)]
-fn alone(path: &Path) -> Result<(), CheckpointError> {
+fn owned(dir: &Path, path: &Path, found: &Metadata) -> Result<(), CheckpointError> {
     use std::os::unix::fs::MetadataExt;
-    let (found, dir) = (std::fs::metadata(path).at(path)?, path.display());
+    let dir = dir.display();
     // SAFETY: it takes nothing and only answers.
     let me = unsafe { libc::geteuid() };
     let foreign = |why: String| Err(CheckpointError::Foreign(path.to_path_buf(), why));
@@ -85,14 +119,14 @@ fn alone(path: &Path) -> Result<(), CheckpointError> {
     );
     if group || all {
         return foreign(format!(
-            "can be written by other users, whose files could mislead this peer. `chmod go-w {dir}` keeps them out"
+            "can be written by other users, whose files could mislead this peer. `chmod -R go-w {dir}` keeps them out"
         ));
     }
     Ok(())
 }
 
 #[cfg(not(unix))]
-fn alone(_path: &Path) -> Result<(), CheckpointError> {
+fn owned(_dir: &Path, _path: &Path, _found: &Metadata) -> Result<(), CheckpointError> {
     Ok(())
 }
 
@@ -134,7 +168,26 @@ mod tests {
             let taken = RunLock::take(&dir);
             assert_eq!(taken.is_ok(), is_taken, "{bits:o}: {taken:?}");
             let told = taken.err().map(|error| error.to_string()).unwrap_or_default();
-            assert!(is_taken || told.contains("chmod go-w"), "{told}");
+            assert!(is_taken || told.contains("chmod -R go-w"), "{told}");
+        }
+        // The same goes for its parts.
+        let (saved, ledger) = (dir.join("checkpoints"), dir.join("ledger"));
+        let at = saved.join("round-00000001.safetensors");
+        fs::create_dir(&saved).unwrap();
+        for (part, is_folder) in [(&saved, true), (&ledger, false), (&at, false)] {
+            if !is_folder {
+                fs::write(part, "").unwrap();
+            }
+            let mode = |mode| fs::set_permissions(part, Permissions::from_mode(mode)).unwrap();
+            mode(0o777);
+            let told = RunLock::take(&dir).unwrap_err().to_string();
+            let (part, advice) = (part.display(), format!("`chmod -R go-w {}`", dir.display()));
+            assert!(
+                told.starts_with(&format!("{part} can")) && told.contains(&advice),
+                "{told}"
+            );
+            mode(0o755);
+            drop(RunLock::take(&dir).unwrap());
         }
         if std::os::unix::fs::chown(&dir, Some(65_534), None).is_err() {
             return println!("skipped: only root gives folders away");

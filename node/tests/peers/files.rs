@@ -372,3 +372,54 @@ fn a_run_without_its_ledger_goes_on_and_is_not_begun_anew() {
     );
     assert!(text.contains("after round 60"), "{text}");
 }
+
+#[cfg(unix)]
+#[test]
+fn nobody_else_can_write_to_what_a_peer_makes_whatever_its_umask() {
+    use std::os::unix::fs::PermissionsExt;
+    let _turn = beside();
+    let folder = Folder::new("umask");
+    let out = folder.join("run");
+    let program = annulus();
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", "umask 000; exec \"$@\"", "sh"])
+        .arg(program.get_program())
+        .args(DIGITS);
+    command.args(["--out", &out, "rounds=300", "eval_every=100"]);
+    command.envs(
+        program
+            .get_envs()
+            .filter_map(|(name, value)| Some((name, value?))),
+    );
+    let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
+    let (code, told) = end(child.expect("a shell"));
+    assert_eq!(code, Some(0), "{told}");
+    let (mut left, mut seen) = (vec![out.clone().into()], Vec::new());
+    while let Some(path) = left.pop() {
+        let path: std::path::PathBuf = path;
+        let found = path.metadata().expect("there");
+        assert_eq!(found.permissions().mode() & 0o022, 0, "{}", path.display());
+        if found.is_dir() {
+            left.extend(
+                std::fs::read_dir(&path)
+                    .expect("a folder")
+                    .map(|entry| entry.expect("one").path()),
+            );
+        }
+        seen.push(path);
+    }
+    for name in ["ledger", "manifest.bin", "evals.jsonl", "checkpoints", "lock"] {
+        assert!(
+            seen.contains(&Path::new(&out).join(name)),
+            "{name} is not in {seen:?}"
+        );
+    }
+    let saved = Path::new(&out).join("checkpoints");
+    std::fs::set_permissions(saved, PermissionsExt::from_mode(0o777)).expect("ours");
+    let told = refusal(&["resume", &out]);
+    assert_tells(
+        &told,
+        &["checkpoints can be written by other users", "chmod -R go-w"],
+    );
+}

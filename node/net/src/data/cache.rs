@@ -71,7 +71,7 @@ impl Place {
     /// Remembers a path on this machine at which a user had the data. Others are remembered too: a copy that is made and deleted
     /// later must not make the first one unknown.
     pub fn note(&self, path: &Path) -> Result<(), FileError> {
-        fs::create_dir_all(&self.folder).at(&self.folder)?;
+        make_folder(&self.folder)?;
         let path = std::path::absolute(path).at(path)?;
         let mut paths = self.noted();
         paths.retain(|other| *other != path);
@@ -108,7 +108,7 @@ impl Place {
     /// Afterwards there may be nothing left to fetch.
     pub async fn fetching(&self, wait: impl FnOnce()) -> Result<Fetching, FileError> {
         let mut wait = Some(wait);
-        fs::create_dir_all(&self.folder).at(&self.folder)?;
+        make_folder(&self.folder)?;
         let path = self.named(".lock");
         let lock = open::lock_file(&path).at(&path)?;
         loop {
@@ -224,7 +224,7 @@ impl<F> Partial<F> {
 
     fn ready(&self) -> Result<Vec<u64>, FileError> {
         let dir = self.dir();
-        fs::create_dir_all(&dir).at(&dir)?;
+        make_folder(&dir)?;
         let there: Result<Vec<_>, _> = fs::read_dir(&dir).at(&dir)?.collect();
         let there: Vec<PathBuf> = there.at(&dir)?.iter().map(DirEntry::path).collect();
         match (&there[..], &self.listing.files[..], self.listing.folder) {
@@ -242,11 +242,7 @@ impl<F> Partial<F> {
         let mut have = Vec::new();
         for ListedFile { name, size, .. } in &self.listing.files {
             let path = dir.join(name);
-            let file = OpenOptions::new()
-                .create(true)
-                .append(true)
-                .open(&path)
-                .at(&path)?;
+            let file = open::own(&path, OpenOptions::new().create(true).append(true)).at(&path)?;
             let len = file.metadata().at(&path)?.len();
             // A longer file is something else, and only a part of the last block may have reached the disk.
             let keep = match len.cmp(size) {
@@ -335,6 +331,11 @@ fn size_of(path: &Path) -> u64 {
         .flatten()
         .map(|entry| entry.metadata().map_or(0, |file| file.len()));
     sizes.sum()
+}
+
+/// Makes a folder, and those above it.
+fn make_folder(path: &Path) -> Result<(), FileError> {
+    open::own_folder_builder().recursive(true).create(path).at(path)
 }
 
 fn remove_dir(path: &Path) -> Result<(), FileError> {
