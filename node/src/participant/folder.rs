@@ -38,7 +38,11 @@ impl Folder {
         let lock = Arc::new(RunLock::take(path)?);
         let folder = path.to_path_buf();
         // Not before the lock is ours: another process's are no traces of this one.
-        let traces = Arc::new(Traces { folder, before });
+        let traces = Arc::new(Traces {
+            folder,
+            before,
+            lock: lock.clone(),
+        });
         let identity = Arc::new(Identity::load_or_create(&path.join("identity"))?);
         Ok(Self {
             run_key: run_key_of(path)?,
@@ -156,11 +160,18 @@ struct Traces {
     folder: PathBuf,
     /// The names in it before; none if there was no such folder.
     before: Option<HashSet<OsString>>,
+    lock: Arc<RunLock>,
 }
 
 impl Drop for Traces {
     fn drop(&mut self) {
-        let Ok(now) = names(&self.folder) else {
+        // Somebody may have renamed the folder and made another of its name, which is no trace.
+        let Some(Ok(now)) = self
+            .lock
+            .place()
+            .filter(|at| *at == self.folder)
+            .map(|at| names(&at))
+        else {
             return;
         };
         let before = self.before.clone().unwrap_or_default();

@@ -3,6 +3,7 @@
 
 use crate::data::provision::Source;
 use crate::events::{Event, Sink};
+use crate::net::identity::Identity;
 use crate::net::link::{DialError, LinkEvent, Refusal};
 use crate::net::mapping::Outside;
 use crate::net::quic::QuicLink;
@@ -15,7 +16,7 @@ use crate::participant::host::{self, Host};
 use crate::participant::limits::Pace;
 use crate::participant::permission::Permission;
 use crate::participant::requests::Requests;
-use crate::participant::right::{keep_revocation, revocations_in};
+use crate::participant::right::{Right, keep_revocation, revocations_in};
 use crate::participant::run_setup::{Computes, RunSetup, Whole};
 use crate::participant::workers::{Engine, Limits, WorkerResult, Workers};
 use crate::store::checkpoint::Keep;
@@ -164,6 +165,7 @@ impl<'a> Participant<'a> {
             refused: None,
             failure: None,
             told_of_data: false,
+            credentials: None,
             saved_at: Instant::now(),
             recorded: None,
         };
@@ -289,6 +291,8 @@ struct NativeHost<'a> {
     failure: Option<Error>,
     /// Whether the user knows that newcomers cannot get the data here.
     told_of_data: bool,
+    /// What makes it this peer, should its folder be removed.
+    credentials: Option<(Arc<Identity>, Right)>,
     /// When the state was last saved, or this peer began.
     saved_at: Instant,
     /// The head that the ledger on disk ends with: only its state may be saved.
@@ -342,15 +346,8 @@ impl Host for NativeHost<'_> {
                 self.on_evaluated(round, result);
                 self.tell_of_gains(driver);
             }
-            Happening::Written(Written::Saved { round }) => {
-                if self.disk.has_saved(round) {
-                    let now = self.now();
-                    self.disk.tell(driver, now);
-                }
-            }
+            Happening::Written(written) => self.on_written(written, driver),
             Happening::Restored(restored) => self.on_restored(restored, driver),
-            Happening::Written(Written::Warning(message)) => self.warn(message),
-            Happening::Written(Written::Failed(error)) => self.fail(error.into(), driver),
             // A member's own messages tell better where it is.
             Happening::Found(Ok(Source { peer, .. })) if is_member_with(driver.peer(), peer) => {}
             Happening::Found(Ok(Source { peer, contact })) => driver.know(peer, &contact, self.now()),

@@ -72,6 +72,11 @@ impl Permission {
         }
     }
 
+    /// The peer's folder has another path by now.
+    pub fn follow(&mut self, folder: &Path) {
+        self.file = file(folder);
+    }
+
     /// Why the peer may not compute now.
     pub fn against(&mut self) -> Option<Against> {
         let machine = self.senses.look(&self.when);

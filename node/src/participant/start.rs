@@ -467,6 +467,7 @@ impl Entrance<'_> {
         let mut node = Participant::new(
             peer, link, manifest, setup, local, record, known, requests, permission, start, &mut told,
         );
+        node.keep(folder.identity.clone(), right.clone());
         if begins {
             node.begin_record();
         }

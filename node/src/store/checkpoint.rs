@@ -52,7 +52,7 @@ pub struct RunWriter {
     ledger: LedgerWriter,
     head: Head,
     saver: Saver,
-    _lock: Arc<RunLock>,
+    lock: Arc<RunLock>,
 }
 
 impl RunWriter {
@@ -168,8 +168,20 @@ impl RunWriter {
             ledger,
             head,
             saver,
-            _lock: lock,
+            lock,
         })
+    }
+
+    /// The folder's lock, which tells where the folder is by now.
+    pub(crate) fn lock(&self) -> &RunLock {
+        &self.lock
+    }
+
+    /// The folder has another path by now.
+    pub(crate) fn moved(&mut self, path: &Path) {
+        self.dir.path = path.to_path_buf();
+        self.saver.dir.path = path.to_path_buf();
+        self.ledger.moved(self.dir.ledger_path());
     }
 
     /// The folder, for reading.
@@ -286,14 +298,17 @@ impl Saver {
             },
             state,
         )?;
-        let warning = self
-            .prune(head.round)
-            .err()
-            .map(|e| format!("old checkpoints stay: {e}"));
+        let warning = self.prune(head.round);
         Ok(Saved { path, warning })
     }
 
-    fn prune(&self, newest: Round) -> Result<(), CheckpointError> {
+    /// Removes old checkpoints, of those up to a round. Returns why some stay, if they do.
+    pub fn prune(&self, newest: Round) -> Option<String> {
+        let failed = self.try_prune(newest).err();
+        failed.map(|error| format!("old checkpoints stay: {error}"))
+    }
+
+    fn try_prune(&self, newest: Round) -> Result<(), CheckpointError> {
         let base = self.base.load(Ordering::Relaxed);
         let files = self.dir.checkpoints()?;
         let (mut best, mut waits) = (None, Round::MAX);
@@ -321,7 +336,9 @@ fn save(dir: &RunDir, label: &Label, state: &State) -> Result<PathBuf, Checkpoin
     let path = dir.checkpoint_path(label.head.round);
     let header = state_file::checkpoint_header(&dir.manifest, label, state);
     let header = header.map_err(|error| state_error(path.clone(), error))?;
-    own_folder(&dir.path().join("checkpoints"))?;
+    // Somebody may have removed it.
+    let folder = dir.path().join("checkpoints");
+    open::make_folder(&folder).map_err(|error| FileError::of_new(&folder, error))?;
     write_atomic(&path, |out| {
         out.write_all(&header)?;
         state_file::write_vectors(out, state)

@@ -22,6 +22,15 @@ pub enum Written {
         /// After this round.
         round: Round,
     },
+    /// Checkpoints of an earlier time may have been removed.
+    Pruned,
+    /// The run's folder has another path by now.
+    Moved {
+        /// Where it is.
+        to: PathBuf,
+        /// Whether it was removed, so that this one is new and holds the run from its last state on.
+        anew: bool,
+    },
     /// Writing continues, but the user should know this.
     Warning(String),
     /// Writing has failed for good. Everything saved before still exists.
@@ -47,6 +56,7 @@ enum Job {
     },
     Evaluated(Evaluated),
     Known(Known),
+    Look,
 }
 
 /// The folder to write to.
@@ -81,6 +91,10 @@ impl CheckpointWriter {
                 let mut disk = Disk::new(manifest, keep, destination);
                 for job in queue {
                     let saves = matches!(job, Job::Save { .. });
+                    // The ledger is open, wherever its folder is.
+                    if !matches!(job, Job::Append { .. }) {
+                        disk.follow(&written);
+                    }
                     let result = disk.write(job, &written);
                     if saves {
                         done.store(false, Ordering::Release);
@@ -138,8 +152,13 @@ impl CheckpointWriter {
         self.push(Job::Known(known));
     }
 
+    /// Looks where the folder is: somebody may rename or remove it.
+    pub fn look(&self) {
+        self.push(Job::Look);
+    }
+
     /// Waits until everything is written.
-    pub fn finish(mut self) {
+    pub fn finish(&mut self) {
         self.jobs = None;
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -161,7 +180,12 @@ struct Disk {
     writer: Option<RunWriter>,
     /// Set until there is a writer.
     lock: Option<Arc<RunLock>>,
+    /// Whether somebody has removed the folder.
+    is_gone: bool,
 }
+
+/// Most folders that are tried to find a free name.
+const NAMES: usize = 1000;
 
 impl Disk {
     fn new(manifest: Arc<Manifest>, keep: Keep, destination: Destination) -> Self {
@@ -175,14 +199,72 @@ impl Disk {
             keep,
             writer,
             lock,
+            is_gone: false,
         }
+    }
+
+    /// Follows the folder if somebody has renamed it, and tells of that, or that it is gone.
+    fn follow(&mut self, written: &UnboundedSender<Written>) {
+        let lock = self.writer.as_ref().map(RunWriter::lock).or(self.lock.as_deref());
+        let Some(lock) = lock.filter(|_| !self.is_gone) else {
+            return;
+        };
+        let told = match lock.place() {
+            Some(place) if place == self.dir => return,
+            Some(to) => {
+                if let Some(writer) = &mut self.writer {
+                    writer.moved(&to);
+                }
+                self.dir.clone_from(&to);
+                Written::Moved { to, anew: false }
+            }
+            None => {
+                self.is_gone = true;
+                Written::Warning(format!(
+                    "the folder {} is gone, with all that was saved in it. The state is still in memory: the next checkpoint, at the \
+                     end at the latest, goes into a new folder",
+                    self.dir.display()
+                ))
+            }
+        };
+        let _ = written.send(told);
+    }
+
+    /// Begins the run's record in a new folder, from this state on: of the old name, or beside it.
+    fn begin_anew(&mut self, head: &Head, state: &State) -> Result<(), CheckpointError> {
+        let named = |number: usize| match number {
+            1 => self.dir.clone(),
+            _ => {
+                let mut name = self.dir.clone().into_os_string();
+                name.push(format!("-{number}"));
+                name.into()
+            }
+        };
+        let is_free = |path: &PathBuf| path.symlink_metadata().is_err();
+        let free = (1..NAMES).map(named).find(is_free);
+        let lock = Arc::new(RunLock::take(&free.unwrap_or_else(|| self.dir.clone()))?);
+        self.dir = lock.path().to_path_buf();
+        self.writer = Some(RunWriter::create_in(lock, &self.manifest, head, state)?);
+        self.is_gone = false;
+        Ok(())
     }
 
     fn write(&mut self, job: Job, written: &UnboundedSender<Written>) -> Result<(), CheckpointError> {
         match job {
+            Job::Look => {}
+            Job::Save { head, state, .. } | Job::Begin { head, state } if self.is_gone => {
+                self.begin_anew(&head, &state)?;
+                let to = self.dir.clone();
+                let _ = written.send(Written::Moved { to, anew: true });
+            }
+            // It goes on in the new folder's ledger, or there is no folder to note it in.
+            Job::Continue { .. } | Job::Evaluated(_) | Job::Known(_) if self.is_gone => {}
             Job::Begin { head, state } => {
                 if let Some(writer) = &mut self.writer {
                     writer.rebase(&head, &state)?;
+                    // It has saved one more.
+                    let warning = writer.saver().keep(self.keep).prune(head.round);
+                    let _ = written.send(warning.map_or(Written::Pruned, Written::Warning));
                 } else if let Some(lock) = self.lock.take() {
                     let writer = RunWriter::create_in(lock, &self.manifest, &head, &state)?;
                     self.writer = Some(writer);
@@ -217,5 +299,94 @@ impl Disk {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::run_dir::RunDir;
+    use crate::testing::{Run, Scratch, founder};
+    use std::fs;
+    use std::path::Path;
+    use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+    fn started(path: &Path, run: &Run) -> (CheckpointWriter, UnboundedReceiver<Written>) {
+        let (to, written) = unbounded_channel();
+        let lock = Arc::new(RunLock::take(path).unwrap());
+        let manifest = Arc::new(run.manifest.clone());
+        let writer = CheckpointWriter::start(manifest, Keep::default(), Destination::New(lock), to);
+        writer.begin(run.head.clone(), run.state.clone());
+        (writer, written)
+    }
+
+    fn rounds(path: &Path) -> Vec<Round> {
+        let files = RunDir::open(path).unwrap().checkpoints().unwrap();
+        files.iter().map(|file| file.round).collect()
+    }
+
+    #[test]
+    fn returns_to_a_run_pile_up_no_checkpoints() {
+        let scratch = Scratch::new();
+        let path = scratch.0.join("run");
+        let mut run = Run::new();
+        let (mut writer, _written) = started(&path, &run);
+        for _ in 0..7 {
+            // Others went on meanwhile.
+            run.round();
+            run.head = run.head.continued_by(founder(2));
+            writer.begin(run.head.clone(), run.state.clone());
+        }
+        writer.finish();
+        assert_eq!(rounds(&path), [4, 5, 6, 7]);
+        assert_eq!(RunDir::open(&path).unwrap().load_latest().unwrap().head, run.head);
+    }
+
+    #[test]
+    fn a_folder_that_is_renamed_is_followed_and_one_that_is_removed_is_replaced() {
+        let scratch = Scratch::new();
+        let (path, moved) = (scratch.0.join("run"), scratch.0.join("moved"));
+        let mut run = Run::new();
+        let (mut writer, mut written) = started(&path, &run);
+        let mut go = |writer: &CheckpointWriter| {
+            let (record, digest) = run.round();
+            writer.append(record, digest);
+            // The one before is saved, but this may not have been noted yet.
+            while !writer.save(&run.head, &run.state, digest) {
+                thread::yield_now();
+            }
+        };
+        let mut next = || written.blocking_recv().unwrap();
+        go(&writer);
+        assert!(matches!(next(), Written::Saved { round: 1 }));
+        let mut at = path.clone();
+        if cfg!(target_os = "linux") {
+            fs::rename(&path, &moved).unwrap();
+            // Another folder of the old name is somebody else's.
+            fs::create_dir(&path).unwrap();
+            writer.look();
+            assert!(matches!(next(), Written::Moved { to, anew: false } if to == moved));
+            go(&writer);
+            assert!(matches!(next(), Written::Saved { .. }));
+            assert_eq!(rounds(&moved), [0, 1, 2]);
+            assert_eq!(fs::read_dir(&path).unwrap().count(), 0);
+            at = moved;
+        }
+        if cfg!(unix) {
+            fs::remove_dir_all(&at).unwrap();
+            writer.look();
+            assert!(matches!(next(), Written::Warning(told) if told.contains("is gone")));
+            fs::create_dir(&at).unwrap();
+            go(&writer);
+            let beside = PathBuf::from(format!("{}-2", at.display()));
+            assert!(matches!(next(), Written::Moved { to, anew: true } if to == beside));
+            go(&writer);
+            assert!(matches!(next(), Written::Saved { .. }));
+            assert_eq!(fs::read_dir(&at).unwrap().count(), 0);
+            at = beside;
+        }
+        writer.finish();
+        assert_eq!(RunDir::open(&at).unwrap().load_latest().unwrap().head, run.head);
+        assert!(written.try_recv().is_err());
     }
 }

@@ -301,6 +301,11 @@ impl LedgerWriter {
         Ok(())
     }
 
+    /// The file has another path by now.
+    pub(crate) fn moved(&mut self, path: PathBuf) {
+        self.path = path;
+    }
+
     /// A second handle, with which another thread can flush the entries (`sync_data`).
     pub fn sync_handle(&self) -> Result<File, LedgerError> {
         Ok(self.file.try_clone().at(&self.path)?)

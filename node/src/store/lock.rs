@@ -25,6 +25,8 @@ const TRUSTED: [&str; 6] = [
 pub struct RunLock {
     path: PathBuf,
     file: File,
+    /// The directory, open, where the system opens directories.
+    dir: Option<File>,
 }
 
 impl RunLock {
@@ -47,16 +49,36 @@ impl RunLock {
             Ok(()) => Ok(Self {
                 path: path.to_path_buf(),
                 file,
+                dir: File::open(path).ok(),
             }),
             Err(TryLockError::WouldBlock) => Err(CheckpointError::Locked(path.to_path_buf())),
             Err(TryLockError::Error(error)) => Err(FileError::new(&name, error).into()),
         }
     }
 
-    /// The directory.
+    /// The directory, where it was when it was locked.
     pub fn path(&self) -> &Path {
         &self.path
     }
+
+    /// Where the directory is now: nowhere if somebody has removed it, or if the system does not tell.
+    pub fn place(&self) -> Option<PathBuf> {
+        let is = |path: &PathBuf| self.dir.as_ref().is_none_or(|dir| is_at(dir, fs::metadata(path)));
+        let first = Some(self.path.clone()).filter(is);
+        first.or_else(|| path_of(self.dir.as_ref()?).filter(is))
+    }
+}
+
+/// The path of an open folder, also after somebody has renamed it.
+#[cfg(target_os = "linux")]
+fn path_of(file: &File) -> Option<PathBuf> {
+    use std::os::fd::AsRawFd;
+    fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn path_of(_file: &File) -> Option<PathBuf> {
+    None
 }
 
 /// Whether an open file or folder is what was found at a path.
@@ -194,5 +216,21 @@ mod tests {
         }
         let told = RunLock::take(&dir).unwrap_err().to_string();
         assert!(told.contains("another user"), "{told}");
+    }
+
+    #[test]
+    fn a_folder_that_is_renamed_or_removed_is_followed_or_missed() {
+        let scratch = Scratch::new();
+        let (dir, moved) = (scratch.0.join("run"), scratch.0.join("moved"));
+        let lock = RunLock::take(&dir).unwrap();
+        assert_eq!(lock.place(), Some(dir.clone()));
+        fs::rename(&dir, &moved).unwrap();
+        let follows = cfg!(target_os = "linux").then(|| moved.clone());
+        assert_eq!(lock.place(), follows);
+        // Another folder of the old name is another's.
+        let other = RunLock::take(&dir).unwrap();
+        assert_eq!((lock.place(), other.place()), (follows, Some(dir)));
+        fs::remove_dir_all(&moved).unwrap();
+        assert_eq!(lock.place(), None);
     }
 }

@@ -423,3 +423,57 @@ fn nobody_else_can_write_to_what_a_peer_makes_whatever_its_umask() {
         &["checkpoints can be written by other users", "chmod -R go-w"],
     );
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_run_whose_folder_is_renamed_goes_on_there() {
+    let _turn = beside();
+    let folder = Folder::new("renamed");
+    let (out, moved) = (folder.join("run"), folder.join("moved"));
+    let mut node = Node::start(
+        "renamed",
+        out.clone(),
+        &[&DIGITS[..], &["rounds=1000000"]].concat(),
+    );
+    node.rounds(20);
+    std::fs::rename(&out, &moved).expect("renamed");
+    std::fs::create_dir(&out).expect("another of its name");
+    node.wait("word of it", |seen| {
+        let told = seen.event["message"].as_str().unwrap_or_default();
+        seen.is("warning") && told.contains("was renamed") && told.contains(&moved)
+    });
+    assert!(node.leave(), "{}", node.errors());
+    let (rounds, saved) = last(&moved);
+    assert_eq!(rounds, saved, "something was not saved");
+    let done = node.wait("the end", |seen| seen.is("done"));
+    assert_eq!(done.event["dir"], *moved);
+    assert_eq!(std::fs::read_dir(&out).expect("not removed").count(), 0);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_run_whose_folder_is_removed_is_saved_in_a_new_one() {
+    let _turn = beside();
+    let folder = Folder::new("removed");
+    let out = folder.join("run");
+    let mut node = Node::start(
+        "removed",
+        out.clone(),
+        &[&DIGITS[..], &["rounds=1000000"]].concat(),
+    );
+    let name = node.peer();
+    node.rounds(20);
+    std::fs::remove_dir_all(&out).expect("removed");
+    node.wait("word of it", |seen| {
+        let told = seen.event["message"].as_str().unwrap_or_default();
+        seen.is("warning") && told.contains("is gone, with all that was saved in it")
+    });
+    assert!(node.leave(), "{}", node.errors());
+    let (rounds, saved) = last(&out);
+    assert_eq!(rounds, saved, "something was not saved");
+    // It goes on from there, under its own name and with its rights.
+    let mut node = Node::start_as("again", out.clone(), Path::new("."), &["resume", &out]);
+    assert_eq!(node.peer(), name);
+    node.rounds(5);
+    assert!(node.leave(), "{}", node.errors());
+}

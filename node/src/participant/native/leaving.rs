@@ -82,7 +82,8 @@ impl NativeHost<'_> {
                     self.failure.get_or_insert(error.into());
                 }
                 Written::Warning(message) => (self.sink)(Event::Warning { message }),
-                Written::Saved { .. } => {}
+                Written::Moved { to, anew } => self.follow_folder(to, anew),
+                Written::Saved { .. } | Written::Pruned => {}
             }
         }
         if let Some(error) = self.failure {

@@ -138,6 +138,7 @@ impl NativeHost<'_> {
         self.follow_addresses(contact, outside);
         let bytes_per_s = driver.link().carried();
         self.feed(Input::Line { bytes_per_s }, driver);
+        self.checkpoint_writer.look();
         self.tell_of_lost_data(driver);
         self.pass_on_revocations(driver);
         self.keep_fresh(driver.peer());

@@ -1,17 +1,76 @@
 //! A participant's record on its disk: the ledger, checkpoints, and the peers that it knows.
 
-use crate::participant::native::{NativeHost, end};
+use crate::net::identity::Identity;
+use crate::net::quic::QuicLink;
+use crate::participant::driver::Driver;
+use crate::participant::host::Host;
+use crate::participant::native::{NativeHost, Participant, end};
+use crate::participant::right::Right;
+use crate::store::checkpoint_writer::Written;
 use annulus_core::peer::{Commit, Event as PeerEvent};
 use annulus_core::{Digest, Peer};
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+impl Participant<'_> {
+    /// Keeps what makes it this peer, for a new folder if somebody removes its own.
+    pub fn keep(&mut self, identity: Arc<Identity>, right: Right) {
+        self.host.credentials = Some((identity, right));
+    }
+}
+
 impl NativeHost<'_> {
+    /// The thread that writes has something to tell.
+    pub(super) fn on_written(&mut self, written: Written, driver: &mut Driver<QuicLink>) {
+        let is_news = match written {
+            Written::Saved { round } => self.disk.has_saved(round),
+            Written::Pruned => self.disk.look(),
+            Written::Moved { to, anew } => {
+                self.follow_folder(to, anew);
+                self.disk.look()
+            }
+            Written::Warning(message) => return self.warn(message),
+            Written::Failed(error) => return self.fail(error.into(), driver),
+        };
+        if is_news {
+            let now = self.now();
+            self.disk.tell(driver, now);
+        }
+    }
+
     /// Saves the members and their addresses for the next start.
     pub(super) fn remember(&mut self, event: &PeerEvent, peer: &Peer) {
         let may_be_new = matches!(event, PeerEvent::Entered | PeerEvent::Member { .. });
         if may_be_new && self.known.meet(peer.me(), peer.head().members.iter()) {
             self.checkpoint_writer.know(self.known.clone());
         }
+    }
+
+    /// The run's folder has another path by now, or is a new one in the place of one that was removed.
+    pub(super) fn follow_folder(&mut self, to: PathBuf, anew: bool) {
+        let from = std::mem::replace(&mut self.local.out, to.clone());
+        self.disk.moved(&to);
+        self.permission.follow(&to);
+        let to = to.display();
+        if !anew {
+            return self.warn(format!(
+                "the folder {} was renamed: the run goes on in {to}",
+                from.display()
+            ));
+        }
+        let kept = self.credentials.as_ref().is_some_and(|(identity, right)| {
+            let (saved, known) = (identity.save(&self.local.out.join("identity")), &self.known);
+            saved.is_ok() && right.keep(&self.local.out).is_ok() && known.save(&self.local.out).is_ok()
+        });
+        let lacks = if kept {
+            ""
+        } else {
+            ", and this peer's name and ticket could not be"
+        };
+        self.warn(format!(
+            "the state is saved in a new folder, {to}; the rounds before it are no longer kept{lacks}"
+        ));
     }
 
     /// The ledger begins at the peer's present head.

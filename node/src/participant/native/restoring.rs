@@ -41,13 +41,16 @@ impl Disk {
         }
     }
 
-    /// Finds the checkpoints of an earlier process.
-    pub fn look(&mut self) {
-        if let Ok(dir) = RunDir::open(&self.dir)
-            && dir.manifest().split.is_some()
-        {
-            self.on_disk = OnDisk::of(&dir);
-        }
+    /// Finds the checkpoints in the folder. Returns whether to tell the peer, which asks only if its model is split.
+    pub fn look(&mut self) -> bool {
+        let dir = RunDir::open(&self.dir).ok();
+        let split = dir.filter(|dir| dir.manifest().split.is_some());
+        split.map(|dir| self.on_disk = OnDisk::of(&dir)).is_some()
+    }
+
+    /// The folder has another path by now.
+    pub fn moved(&mut self, dir: &Path) {
+        self.dir = dir.to_owned();
     }
 
     /// Tells the peer which ones there are.

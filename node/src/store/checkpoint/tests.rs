@@ -366,11 +366,13 @@ fn links_in_a_folder_lead_to_no_other() {
 #[test]
 fn a_folder_that_is_gone_is_told() {
     let (_scratch, path, run, writer) = begun();
+    fs::remove_dir_all(path.join("checkpoints")).unwrap();
+    save(&run, &writer);
     fs::remove_dir_all(&path).unwrap();
     let saved = writer.saver().save(&run.head, &run.state, run.state.digest());
     let told = saved.unwrap_err().to_string();
     assert!(
-        told.contains("checkpoints is gone") && !told.contains("partial"),
+        told.contains("run is gone") && !told.contains("partial"),
         "{told}"
     );
     for (name, help) in [
