@@ -343,6 +343,8 @@ pub struct Local {
     /// Whether to keep the best checkpoint too: the one with the lowest loss when it was evaluated. Each evaluated state is
     /// saved for that.
     pub keep_best: bool,
+    /// Bytes at which the ledger restarts at a checkpoint; none: it keeps every round.
+    pub keep_ledger: Option<u64>,
     /// Rounds from one evaluation to the next; 0: only at the end.
     pub eval_every: u64,
     /// Fraction of time that the device may compute.
@@ -387,6 +389,7 @@ impl Default for Local {
             checkpoint_every: Every::default(),
             keep: const { NonZeroU32::new(3).unwrap() },
             keep_best: false,
+            keep_ledger: None,
             eval_every: 0,
             power: 1.0,
             memory: None,

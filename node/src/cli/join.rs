@@ -38,7 +38,7 @@ pub struct Args {
     /// Options of this peer.
     #[command(flatten)]
     pub local: LocalArgs,
-    /// Settings of this peer: eval_every, checkpoint_every, keep and keep_best, as in `annulus train --help`.
+    /// Settings of this peer: eval_every, checkpoint_every, keep, keep_ledger and keep_best, as in `annulus train --help`.
     #[arg(value_name = "KEY=VALUE")]
     pub settings: Vec<String>,
 }

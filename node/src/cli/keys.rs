@@ -157,6 +157,12 @@ pub const KEYS: &[Key] = &[
     ),
     local("keep", "N", "checkpoints to keep", "3"),
     local(
+        "keep_ledger",
+        "SIZE|all",
+        "a ledger of this size, such as 2G, restarts at the next checkpoint; earlier rounds can no longer be inspected or replayed",
+        "all",
+    ),
+    local(
         "keep_best",
         "on|off",
         "save at each evaluation, and keep the checkpoint with the lowest loss too: export and others take it by --round best",
@@ -223,7 +229,7 @@ pub fn find(name: &str) -> Option<&'static Key> {
 pub fn help(tasks: &[TaskFactory]) -> String {
     let width = terminal::size().0.min(100);
     let mut text =
-        String::from("Settings of every run, fixed when it begins, and of this peer (the last four):\n");
+        String::from("Settings of every run, fixed when it begins, and of this peer (the last five):\n");
     for key in KEYS {
         let of = |task: &TaskFactory| key.default_of(task);
         let usual = tasks.first().map_or(key.default, of);

@@ -8,7 +8,7 @@ mod values;
 use self::by_file::{a_table_in, unknown_ending};
 use self::sources::{file_assignments, word_assignments};
 use self::typed::{bare, typed};
-use self::values::{at_most, every, number, on, real, steps};
+use self::values::{all_or_bytes, at_most, every, number, on, real, steps};
 use super::error::Error;
 use super::keys::{KEYS, Key, did_you_mean};
 use crate::options::{Every, Length, Local, NewRun, Schedule, SplitRun, Steps};
@@ -33,6 +33,8 @@ pub struct Settings {
     pub keep: NonZeroU32,
     /// Whether to keep the best one too.
     pub keep_best: bool,
+    /// Bytes at which the ledger restarts.
+    pub keep_ledger: Option<u64>,
     /// Rounds from one evaluation to the next.
     pub eval_every: u64,
     /// The first key that was given and is the run's own.
@@ -48,6 +50,7 @@ impl Settings {
             checkpoint_every: self.checkpoint_every,
             keep: self.keep,
             keep_best: self.keep_best,
+            keep_ledger: self.keep_ledger,
             eval_every: self.eval_every,
             ..local
         }
@@ -123,6 +126,7 @@ pub fn read(
             checkpoint_every: Every::default(),
             keep: Local::default().keep,
             keep_best: false,
+            keep_ledger: None,
             eval_every: 0,
             of_run: None,
             given: Vec::new(),
@@ -305,6 +309,7 @@ impl Reader<'_> {
             "eval_every" => self.settings.eval_every = number(text)?,
             "checkpoint_every" => self.settings.checkpoint_every = every(text)?,
             "keep" => self.settings.keep = number(text)?,
+            "keep_ledger" => self.settings.keep_ledger = all_or_bytes(text)?,
             "keep_best" => self.settings.keep_best = on(text).ok_or_else(&words)?,
             name => unreachable!("key {name} is in the table and has no reader"),
         }

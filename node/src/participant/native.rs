@@ -97,6 +97,7 @@ impl<'a> Participant<'a> {
         let keep = Keep {
             newest: local.keep.get() as usize,
             best: local.keep_best,
+            ledger: local.keep_ledger,
         };
         let mut given = Arc::default();
         let engine = match setup.computes {

@@ -30,6 +30,8 @@ pub struct Keep {
     pub newest: usize,
     /// Also the best, by the evaluations in the folder.
     pub best: bool,
+    /// Bytes at which the ledger restarts at a checkpoint; none: it keeps every round.
+    pub ledger: Option<u64>,
 }
 
 impl Default for Keep {
@@ -38,6 +40,7 @@ impl Default for Keep {
         Self {
             newest: 3,
             best: false,
+            ledger: None,
         }
     }
 }
@@ -245,6 +248,19 @@ impl RunWriter {
         {
             remove_if_there(&file.path)?;
         }
+        Ok(())
+    }
+
+    /// Restarts the ledger at its end, whose state is saved, if it has too many bytes. Earlier rounds are no longer known, as to a
+    /// peer that joins there.
+    pub fn bound_ledger(&mut self, keep: Keep, state: &State) -> Result<(), CheckpointError> {
+        if keep.ledger.is_none_or(|most| self.ledger.bytes() <= most) {
+            return Ok(());
+        }
+        let (path, run) = (self.dir.ledger_path(), self.dir.manifest.run_id());
+        self.ledger = LedgerWriter::create(&path, run, &self.head, state.digest())?;
+        self.saver.ledger = Arc::new(self.ledger.sync_handle()?);
+        self.saver.base.store(self.head.round, Ordering::Relaxed);
         Ok(())
     }
 

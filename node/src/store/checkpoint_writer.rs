@@ -281,8 +281,13 @@ impl Disk {
                 }
             }
             Job::Save { head, state, digest } => {
-                let Some(writer) = &self.writer else { return Ok(()) };
+                let Some(writer) = &mut self.writer else {
+                    return Ok(());
+                };
                 let saved = writer.saver().keep(self.keep).save(&head, &state, digest)?;
+                if (head.round, head.chain) == (writer.head().round, writer.head().chain) {
+                    writer.bound_ledger(self.keep, &state)?;
+                }
                 let _ = written.send(Written::Saved { round: head.round });
                 if let Some(warning) = saved.warning {
                     let _ = written.send(Written::Warning(warning));
@@ -340,6 +345,52 @@ mod tests {
         writer.finish();
         assert_eq!(rounds(&path), [4, 5, 6, 7]);
         assert_eq!(RunDir::open(&path).unwrap().load_latest().unwrap().head, run.head);
+    }
+
+    #[test]
+    fn a_ledger_that_is_too_long_begins_anew_at_a_checkpoint() {
+        let scratch = Scratch::new();
+        let path = scratch.0.join("run");
+        let mut run = Run::new();
+        let (to, mut written) = unbounded_channel();
+        let lock = Arc::new(RunLock::take(&path).unwrap());
+        let keep = Keep {
+            ledger: Some(5_000),
+            ..Keep::default()
+        };
+        let manifest = Arc::new(run.manifest.clone());
+        let mut writer = CheckpointWriter::start(manifest, keep, Destination::New(lock), to);
+        writer.begin(run.head.clone(), run.state.clone());
+        let size = || fs::metadata(path.join("ledger")).unwrap().len();
+        let (mut longest, mut last) = (0, 0);
+        for _ in 0..20 {
+            for _ in 0..3 {
+                let (record, digest) = run.round();
+                writer.append(record, digest);
+            }
+            while !writer.save(&run.head, &run.state, run.state.digest()) {
+                thread::yield_now();
+            }
+            assert!(matches!(written.blocking_recv().unwrap(), Written::Saved { .. }));
+            last = size();
+            longest = longest.max(last);
+        }
+        writer.finish();
+        assert!(longest < 10_000 && longest > last, "{longest} {last}");
+        let dir = RunDir::open(&path).unwrap();
+        let base = dir.base().unwrap().0.round;
+        assert!(
+            base > 0 && rounds(&path).contains(&base),
+            "{base} {:?}",
+            rounds(&path)
+        );
+        assert!(rounds(&path).len() <= 4);
+        assert!(crate::offline::audit::audit(&dir).is_ok());
+        // It goes on from there.
+        let (mut writer, loaded) = RunWriter::open(&path).unwrap();
+        assert_eq!((&loaded.head, loaded.warnings.len()), (&run.head, 0));
+        let (record, digest) = run.round();
+        writer.append(&record, digest).unwrap();
     }
 
     #[test]

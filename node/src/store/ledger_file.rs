@@ -103,6 +103,12 @@ const FRAME_HEAD: u64 = 4 + 8;
 /// Largest payload. 64 contributors with 64 newcomers of 1 KiB of addresses each come to 4 MiB.
 const FRAME_LIMIT: usize = 8 << 20;
 
+/// About how many bytes a round adds to the ledger in a run of this many members. Measured: 214, 379
+/// and 544 with one, two and three members of `digits`.
+pub const fn bytes_per_round(members: u64) -> u64 {
+    50 + 165 * members
+}
+
 /// The head after an entry, given the one before. Refuses what members cannot have agreed on. Signatures were checked
 /// before the entry came into a ledger, and an audit checks them again.
 pub fn advance(head: Option<Head>, entry: &Entry, manifest: &Manifest) -> Result<Head, LedgerError> {
@@ -299,6 +305,11 @@ impl LedgerWriter {
         }
         self.end = end;
         Ok(())
+    }
+
+    /// Its bytes.
+    pub fn bytes(&self) -> u64 {
+        self.end
     }
 
     /// The file has another path by now.

@@ -759,7 +759,7 @@ fn commands_about_a_split_model_need_room_for_a_few_steps_alone() {
     state.kept.insert(part, slots);
     let keep = Keep {
         newest: 9,
-        best: false,
+        ..Keep::default()
     };
     let saved = writer.saver().keep(keep).save(&head, &state, digest);
     saved.expect("it is saved");

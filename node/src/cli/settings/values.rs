@@ -1,6 +1,6 @@
 //! Values that several settings can have, as text.
 
-use crate::cli::amounts::seconds;
+use crate::cli::amounts::{bytes, seconds};
 use crate::options::{Every, Steps};
 use annulus_core::optim::LocalSteps;
 use std::num::{IntErrorKind, NonZeroU32, ParseIntError};
@@ -12,6 +12,14 @@ pub(super) fn on(text: &str) -> Option<bool> {
         "on" => Some(true),
         "off" => Some(false),
         _ => None,
+    }
+}
+
+/// A number of bytes, or `all` for as many as there are.
+pub(super) fn all_or_bytes(text: &str) -> Result<Option<u64>, String> {
+    match text {
+        "all" => Ok(None),
+        _ => bytes(text).map(Some),
     }
 }
 

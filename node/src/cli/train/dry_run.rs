@@ -7,6 +7,7 @@ use crate::net::line::Line;
 use crate::options::{Local, NewRun, Schedule, Start, Steps, TrainOptions};
 use crate::participant::room::{self, SpanNeeds};
 use crate::participant::{memory, planning};
+use crate::store::ledger_file::bytes_per_round as recorded;
 use annulus_core::Manifest;
 use annulus_core::codec::Codec;
 use serde_json::json;
@@ -103,6 +104,7 @@ pub(super) fn tell_plan(plan: &Plan, options: &TrainOptions, format: LogFormat) 
             "memory_bytes": memory,
             "shared_state_bytes": plan.shared.map(|[two, four, eight]| json!({"2": two, "4": four, "8": eight})),
             "round_bytes": {"2": sent(2, vector), "4": sent(4, vector), "8": sent(8, vector)},
+            "ledger_round_bytes": {"1": recorded(1), "2": recorded(2), "4": recorded(4), "8": recorded(8)},
             "spans": plan.spans.iter().map(|span| json!({
                 "steps": [span.steps.start, span.steps.end],
                 "parameters": span.parameters,
@@ -155,6 +157,8 @@ pub(super) fn tell_plan(plan: &Plan, options: &TrainOptions, format: LogFormat) 
         true => lines.extend(tell_whole(plan, memory, codec)),
         false => lines.extend(tell_spans(&plan.spans)),
     }
+    lines.push(("ledger", grows(recorded) + "; keep_ledger=SIZE bounds it"));
+    lines.push(("log", grows(logged) + ", with --log-format json"));
     if let Some(bound) = &plan.bound {
         lines.push(("bound", format!("a round takes at least {bound}")));
     }
@@ -162,6 +166,20 @@ pub(super) fn tell_plan(plan: &Plan, options: &TrainOptions, format: LogFormat) 
         .iter()
         .map(|(name, text)| format!("{name:<11}{text}\n"))
         .collect()
+}
+
+/// About how many bytes a round adds to the log in JSON. Measured: 436, 535 and 624 with one, two and three members.
+fn logged(members: u64) -> u64 {
+    340 + 95 * members
+}
+
+/// How something grows, from the bytes that a round adds to it with some members.
+fn grows(bytes: impl Fn(u64) -> u64) -> String {
+    let (one, more) = (bytes(1), bytes(2) - bytes(1));
+    let day = size(one * 24 * 3600);
+    format!(
+        "{one} bytes a round of one peer, {more} more for each other; {day} a day at one such round a second"
+    )
 }
 
 /// Memory and traffic of each peer that holds a whole model.
@@ -290,7 +308,11 @@ mod tests {
              device     CPU\n\
              parameters 101,770 in 4 tensors\n\
              memory     69.8 MB on each peer (1.22 MB of it shared state, 12.0 bytes a parameter), apart from activations\n\
-             traffic    each peer sends per round: 204 kB of 2 peers, 305 kB of 4, 356 kB of 8\n"
+             traffic    each peer sends per round: 204 kB of 2 peers, 305 kB of 4, 356 kB of 8\n\
+             ledger     215 bytes a round of one peer, 165 more for each other; 18.6 MB a day at one such round a second; \
+             keep_ledger=SIZE bounds it\n\
+             log        435 bytes a round of one peer, 95 more for each other; 37.6 MB a day at one such round a second, with \
+             --log-format json\n"
         );
         let json: serde_json::Value =
             serde_json::from_str(&tell_plan(&plan, &options, LogFormat::Json)).unwrap();

@@ -74,6 +74,7 @@ fn the_best_is_kept_beside_the_newest_and_what_waits_for_its_evaluation() {
     let keep = Keep {
         newest: 1,
         best: true,
+        ledger: None,
     };
     for (round, loss) in [(1, 3.0), (2, 1.0), (3, f32::NAN), (4, 1.0), (5, 2.0)] {
         go(&mut run, &mut writer, 1);
