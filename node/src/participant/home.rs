@@ -1,5 +1,6 @@
 //! Where a peer can be reached: its socket, its page, and the addresses of both.
 
+use crate::data::Stock;
 use crate::data::cache::{self, Place};
 use crate::data::serve::ServedData;
 use crate::events::{self, Event, Sink};
@@ -23,6 +24,7 @@ use crate::web::pause::Switch;
 use crate::web::{self, About, Site};
 use annulus_core::invitation::Role;
 use annulus_core::{Contact, DataSource, Initial, Manifest, Settings, Waits};
+use annulus_net::printable::printable_line;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -62,14 +64,20 @@ pub(crate) async fn listen(
     for text in &local.advertise {
         resolve(text)?;
     }
-    if let (Some(path), Some(folder)) = (&local.data, cache::folder()) {
+    let run = manifest.run_id();
+    let place = cache::folder().map(|folder| Place::new(folder, manifest.data));
+    if let (Some(path), Some(place)) = (&local.data, &place) {
         // For the next peer on this machine that needs the data. If this fails, it is fetched or named again.
-        let _ = Place::new(folder, manifest.data).note(path);
+        let _ = place
+            .note(path)
+            .and_then(|()| place.share_with(run, !local.keep_data));
     }
+    // Data that lay on this machine was not named for this run, whose manifest needs no more than its digest.
+    let is_shared = local.data.is_some() || place.is_none_or(|place| place.is_shared_with(run));
     let config = QuicConfig::new(manifest.root(), right.invitation(), manifest.encode().into())
         .sized_for(manifest.state_bytes(), manifest.layout.len);
     let served = match (&setup.files, manifest.data_source) {
-        (Some(_), _) if local.keep_data => ServedData::Kept,
+        (Some(_), _) if local.keep_data || !is_shared => ServedData::Kept,
         (Some(stock), DataSource::Given { files }) => ServedData::Files(stock.clone(), files),
         _ => ServedData::Empty,
     };
@@ -90,7 +98,9 @@ pub(crate) async fn listen(
     if listen.port() == 0 {
         at.set_port(former);
     }
-    let (mut tries, mut warnings) = (OTHER_PORTS, Vec::new());
+    let mut tries = OTHER_PORTS;
+    let found = setup.files.as_ref().filter(|_| !is_shared);
+    let mut warnings: Vec<String> = found.map(found_here).into_iter().collect();
     let (mut link, page) = loop {
         let link = match QuicLink::start(
             identity,
@@ -137,6 +147,15 @@ pub(crate) async fn listen(
         warnings,
         door,
     })
+}
+
+/// Tells of data that lay on this machine and does not go to other peers.
+fn found_here(files: &Stock) -> String {
+    let path = printable_line(&files.path().display().to_string(), 4096);
+    format!(
+        "the run's data was found on this machine: {path}. Other peers cannot fetch it from here, as it was not named for this run; \
+         name it to hand it out: --data {path}"
+    )
 }
 
 /// This peer's settings: what the machine and the user say.

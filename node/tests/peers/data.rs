@@ -322,3 +322,47 @@ fn data_that_a_member_has_lost_is_told_at_both_ends() {
     });
     assert!(founder.leave(), "{}", founder.errors());
 }
+
+#[cfg(unix)]
+#[test]
+fn data_of_one_run_is_not_handed_out_in_another_that_names_its_digest() {
+    let _turn = beside();
+    let folder = Folder::new("digest");
+    let book = text(100_000);
+    // The victim has trained on it alone.
+    let own = home(&folder, "victim");
+    let data = self::book(&own, &book);
+    let args = [
+        &["train", "--device", "cpu", "--data", &data],
+        &GPT[..7],
+        &["rounds=3"],
+    ]
+    .concat();
+    let mut victim = Node::start_in("victim", folder.join("victim"), &own, &args);
+    assert!(victim.end().success(), "{}", victim.errors());
+    let cache = [&victim.dir, &folder.join("joined")].map(|dir| cache_of(dir));
+    std::os::unix::fs::symlink(&cache[0], &cache[1]).expect("the same machine");
+    // Somebody else's run has the same digest.
+    let mut founder = train(&folder, &book, &["--keep-data"]);
+    let ticket = founder.ticket();
+    let mut joined = join(&folder, "joined", &ticket, &[]);
+    joined.members(2);
+    assert_eq!(fetched(&joined), []);
+    joined.wait("word of the file", |seen| {
+        let told = seen.event["message"].as_str().unwrap_or_default();
+        seen.is("warning") && told.contains(&data) && told.contains("cannot fetch it from here")
+    });
+    let other = joined.ticket();
+    let told = refusal(&mut join(&folder, "stranger", &other, &[]));
+    assert!(told.contains("keep its data to themselves"), "{told}");
+    // Once its user names it, others get it.
+    assert!(joined.leave(), "{}", joined.errors());
+    let args = ["resume", &*joined.dir, "--data", &data];
+    let mut joined = Node::start_as("joined", joined.dir.clone(), Path::new("."), &args);
+    joined.members(2);
+    let mut stranger = join(&folder, "stranger", &other, &[]);
+    stranger.members(3);
+    for node in [&mut stranger, &mut joined, &mut founder] {
+        assert!(node.leave(), "{}", node.errors());
+    }
+}

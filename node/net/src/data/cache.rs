@@ -4,6 +4,7 @@
 //! DIGEST.file/NAME    a data set of one file        DIGEST.partial/    one that is still being fetched
 //! DIGEST.folder/      one that is a folder          DIGEST.lock        held by the process that fetches it
 //! DIGEST.path         where else on this machine the data was
+//! DIGEST.runs         the runs whose peers may fetch it from here
 //! DIGEST.used         when it was last used, by its modification time
 //! ```
 //!
@@ -17,7 +18,7 @@ use crate::data::tree::BLOCK;
 use crate::files::{At, FileError, PARTIAL, read_limited, remove_if_there, write_atomic};
 use crate::open;
 use crate::user_folders;
-use annulus_core::Digest;
+use annulus_core::{Digest, RunId};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -35,6 +36,9 @@ pub const LIMIT: u64 = 64 << 30;
 /// Longest note of paths, and most paths in it: guesses.
 const PATH_LIMIT: usize = 1 << 16;
 const PATHS: usize = 8;
+
+/// Most runs that are noted of a set, the newest: a guess.
+const RUNS: usize = 200;
 
 /// How often to check whether another process on this machine has fetched the data.
 const LOOK: Duration = Duration::from_millis(500);
@@ -89,6 +93,29 @@ impl Place {
         paths
             .filter_map(|path| Some(PathBuf::from(str::from_utf8(path).ok()?)))
             .collect()
+    }
+
+    /// Notes whether peers of a run may fetch the data from here.
+    pub fn share_with(&self, run: RunId, shared: bool) -> Result<(), FileError> {
+        let mut runs = self.runs();
+        runs.retain(|other| *other != run);
+        runs.extend(shared.then_some(run));
+        let old = runs.len().saturating_sub(RUNS);
+        let lines: String = runs[old..].iter().map(|run| run.to_hex() + "\n").collect();
+        make_folder(&self.folder)?;
+        write_atomic(&self.named(".runs"), |out| out.write_all(lines.as_bytes()))
+    }
+
+    /// Whether peers of a run may fetch the data from here: its user named it for that run or fetched it from there. Knowing
+    /// the digest, which the manifest of another run can name too, is not enough.
+    pub fn is_shared_with(&self, run: RunId) -> bool {
+        self.runs().contains(&run)
+    }
+
+    fn runs(&self) -> Vec<RunId> {
+        let text = read_limited(&self.named(".runs"), RUNS * 65).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        text.lines().filter_map(RunId::from_hex).collect()
     }
 
     /// Notes the time of use. If that fails, the data set is dropped sooner.
@@ -410,6 +437,18 @@ mod tests {
         fs::write(&data, "text").unwrap();
         place.note(&data).unwrap();
         assert_eq!(place.noted(), [data.clone()]);
+        // It is shared with no run but those that its user shares it with, and the newest of these are remembered.
+        let runs = |at: usize| RunId([at as u8; 32]);
+        assert!(!place.is_shared_with(runs(0)));
+        for at in 0..=RUNS {
+            place.share_with(runs(at), true).unwrap();
+        }
+        assert_eq!(
+            [0, 1, RUNS].map(|at| place.is_shared_with(runs(at))),
+            [false, true, true]
+        );
+        place.share_with(runs(1), false).unwrap();
+        assert_eq!([1, 2].map(|at| place.is_shared_with(runs(at))), [false, true]);
         assert_eq!(place.found(), None);
         fs::remove_file(&data).unwrap();
         assert_eq!(place.noted(), [data.clone()]);

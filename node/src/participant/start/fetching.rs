@@ -66,5 +66,7 @@ pub(super) async fn fetch_data(
     let fetched = fetch(&mut guest, &mut store, first, files, FETCH_LIMIT, &mut tell).await;
     guest.leave().await;
     let (path, from) = fetched.map_err(failed)?;
+    // Data from a run's members goes to its newcomers, and to nobody else. If this fails, it goes to nobody.
+    let _ = place.share_with(manifest.run_id(), !local.keep_data);
     Ok((setup(path)?, from))
 }
