@@ -188,9 +188,9 @@ pub fn paint(text: &str) {
     }
 }
 
-/// Writes a line to standard error, if anybody reads it.
+/// Writes a line to standard error, without escape codes, if anybody reads it.
 pub fn note(text: &str) {
-    let _ = writeln!(io::stderr(), "{text}");
+    let _ = writeln!(io::stderr(), "{}", printable(text));
 }
 
 /// Shortest time between two paintings of the line, in milliseconds: faster than the eye is waste.

@@ -3,22 +3,25 @@
 use super::error::Error;
 use super::exit::Exit;
 use super::finish::take_part;
+use super::kept::{self, Kept};
 use super::machine::block_on;
 use super::messages::Role;
 use super::train::{self, LocalArgs};
-use super::{Cli, Command, kept, output, parser, process, settings};
+use super::{Cli, Command, output, parser, process, settings};
 use crate::options::{Start, TrainOptions};
 use crate::participant::start;
 use crate::store::options_file;
 use crate::task_factory::TaskFactory;
+use annulus_net::printable::printable_line;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// Go on with a run that was started or joined in a folder.
 ///
 /// The peer keeps its name and, if it is free, its port; earlier tickets stay valid. It also keeps the options that were typed
-/// before, in the file `options` of its folder; those that you type now win. Paths, such as --page, are not kept. The peer looks
-/// for the others where they were. If nobody is there it goes on alone, and peers that come later follow the one that is furthest.
+/// before, in the file `options` of its folder; those that you type now win. Type paths again, such as --page, and what opens this
+/// machine to others or fills its disk: --listen, --advertise, --host, --code-role and keep. The peer looks for the others where they
+/// were. If nobody is there it goes on alone, and peers that come later follow the one that is furthest.
 /// The same `annulus train` or `annulus join` command as before does the same, with the options that it names.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -49,19 +52,31 @@ pub fn with_kept(cli: Cli, args: &[OsString], tasks: &[TaskFactory]) -> Result<C
         },
         _ => return Ok(cli),
     };
-    let words = kept::read(dir)?;
+    let Kept { taken, left } = kept::read(dir)?;
+    let path = options_file::path(dir);
+    let tell = |words: &[String], before: &str, after: &str| {
+        if !words.is_empty() {
+            let words = printable_line(&words.join(" "), kept::SHOWN);
+            output::note(&format!("{before} {}: {words}{after}", path.display()));
+        }
+    };
+    tell(
+        &left,
+        "not taken from",
+        ". They would open this machine to others or fill its disk, and a folder may come from somebody else: type them if you \
+         want them",
+    );
     let Some(at) = args
         .iter()
         .position(|arg| arg == command)
-        .filter(|_| !words.is_empty())
+        .filter(|_| !taken.is_empty())
     else {
         return Ok(cli);
     };
     let (options, settings): (Vec<String>, Vec<String>) =
-        words.iter().cloned().partition(|word| word.starts_with("--"));
+        taken.iter().cloned().partition(|word| word.starts_with("--"));
     let mut args = args.to_vec();
     args.splice(at + 1..at + 1, options.into_iter().map(OsString::from));
-    let path = options_file::path(dir);
     let mut cli = parser::parse_with_kept(&args, command, tasks).map_err(|error| {
         let problem = parser::explain(&error, &args, tasks);
         Error::usage(format!(
@@ -75,11 +90,7 @@ pub fn with_kept(cli: Cli, args: &[OsString], tasks: &[TaskFactory]) -> Result<C
     {
         typed.splice(0..0, settings);
     }
-    output::note(&format!(
-        "with the options kept in {}: {}",
-        path.display(),
-        words.join(" ")
-    ));
+    tell(&taken, "with the options kept in", "");
     Ok(cli)
 }
 

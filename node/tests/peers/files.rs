@@ -477,3 +477,37 @@ fn a_run_whose_folder_is_removed_is_saved_in_a_new_one() {
     node.rounds(5);
     assert!(node.leave(), "{}", node.errors());
 }
+
+#[test]
+fn options_of_a_folder_from_somebody_else_open_nothing_and_paint_nothing() {
+    let _turn = beside();
+    let folder = Folder::new("options");
+    let out = folder.join("run");
+    let (code, told) = end(start(&out, &["rounds=3"], Stdio::null()));
+    assert_eq!(code, Some(0), "{told}");
+    let options = Path::new(&out).join("options");
+    std::fs::write(
+        &options,
+        "--listen=\u{1b}]0;PWNED\u{7}\n--code-role=member\nkeep=99\n--no-page\n",
+    )
+    .expect("writable");
+    let output = run(&["resume", &out, "--device", "cpu"]);
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && !told.contains('\u{1b}'), "{told:?}");
+    assert_tells(
+        &told,
+        &[
+            "not taken from",
+            "]0;PWNED",
+            "--code-role=member keep=99",
+            "kept in",
+            ": --no-page",
+        ],
+    );
+    std::fs::write(&options, "--\u{1b}]0;PWNED\u{7}=1\n").expect("writable");
+    let told = refusal(&["resume", &out]);
+    assert!(
+        told.contains("may not contain") && !told.contains('\u{1b}'),
+        "{told:?}"
+    );
+}
