@@ -76,7 +76,7 @@ enum As<'a> {
     Number(Notation),
     Category(Places<'a>),
     Text(Lexicon<'a>),
-    /// With the values that are known, if it is no number.
+    /// With the known values, if this part is a category.
     Date(Order, DatePart, Option<Vec<f64>>),
 }
 

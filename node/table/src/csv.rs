@@ -179,7 +179,7 @@ fn names_of(text: &str, ends: &[usize]) -> Vec<String> {
     starts.zip(ends).enumerate().map(name).collect()
 }
 
-/// What may stand between fields; of those that are equally frequent, the first.
+/// Possible separators of fields. If several are equally frequent, the first counts.
 const SEPARATORS: [u8; 4] = [b',', b'\t', b';', b'|'];
 
 /// The separator that occurs most in the first line, outside of quotes.

@@ -9,7 +9,7 @@ use std::io::Read;
 const GZIP: &[u8] = b"\x1f\x8b";
 const ZIP: &[u8] = b"PK\x03\x04";
 
-/// What a file is that must be unpacked before it can be read as a table.
+/// Names the format of a file that must be unpacked before it can be read as a table.
 pub(crate) fn packed(file: &[u8]) -> Option<&'static str> {
     match file {
         _ if file.starts_with(ZIP) => {

@@ -19,7 +19,7 @@ pub(crate) struct Guess {
     pub notation: Notation,
     /// How its dates are written; none if nothing tells which of two numbers is the day.
     pub order: Option<Order>,
-    /// What else is in a column that is nearly one of numbers; empty: it is not.
+    /// Other cells of a column in which most are numbers, in words; empty if it is another column.
     pub spoilt: String,
 }
 
@@ -265,7 +265,7 @@ impl Seen {
         seen
     }
 
-    /// Whether cells of which so many are numbers, or dates, are all such, but for gaps and a few mistakes.
+    /// Whether a column with this many numbers, or dates, is a column of such: the other cells are gaps or a few mistakes.
     fn are(&self, fitting: u64) -> bool {
         let words = self.filled as u64 - self.marks - fitting;
         words <= MISTAKES.max(fitting / 100) && 10 * words < fitting

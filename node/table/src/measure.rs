@@ -16,7 +16,7 @@ pub(crate) fn mean_and_deviation(values: &[f64]) -> (f64, f64) {
     (mean, (squares / count).sqrt())
 }
 
-/// What differences are divided by: a deviation, or 1 if there is none.
+/// A deviation as a divisor: 1 if it is 0.
 pub(crate) fn width(deviation: f64) -> f32 {
     if deviation > 0.0 { deviation as f32 } else { 1.0 }
 }

@@ -8,7 +8,7 @@ use crate::split::shuffled;
 use crate::table::Table;
 use serde::{Deserialize, Serialize};
 
-/// Most rows that are predicted anew for each column, and fewest that say anything; guesses.
+/// Most rows to predict again for each column, and the fewest that tell anything; guesses.
 const MOST_ROWS: usize = 1_000;
 const LEAST_ROWS: usize = 20;
 
@@ -33,8 +33,8 @@ pub struct Importance {
 }
 
 impl Predictor {
-    /// How much each column matters by the validation rows, the most important first; nothing if there are so many columns that it
-    /// would take long.
+    /// How much each column matters by the validation rows, the most important first. Empty if there are too many columns for a few
+    /// seconds.
     pub fn importance(&self, table: &Table) -> Vec<Importance> {
         let columns = &self.schema.columns;
         let each = WORK / (TIMES * columns.len() * self.network.parameters().max(1)).max(1);
