@@ -1,5 +1,7 @@
 //! Settings of a table. The rest is guessed.
 
+use crate::error::TableError;
+use crate::schema::Target;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -145,4 +147,32 @@ pub enum ClassWeights {
     Off,
     /// All classes weigh the same; the mean weight of a row is 1.
     Balanced,
+}
+
+/// Above which probability a model of two classes says the positive one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Threshold {
+    /// This one.
+    At(f64),
+    /// The one with the best F1 on the validation rows.
+    BestF1,
+}
+
+impl Options {
+    /// The threshold that was asked for, for this target.
+    pub(crate) fn asked_threshold(&self, target: &Target) -> Result<Threshold, TableError> {
+        let asked = self.threshold.as_str();
+        let fail = |why: &str| {
+            Err(TableError::Other(format!(
+                "threshold={asked} is not possible: {why}"
+            )))
+        };
+        let usual = asked == Self::default().threshold;
+        match (asked, asked.parse()) {
+            _ if !usual && target.outputs() != 2 => fail("it is for two classes"),
+            ("f1", _) => Ok(Threshold::BestF1),
+            (_, Ok(threshold)) if (0.0..1.0).contains(&threshold) => Ok(Threshold::At(threshold)),
+            _ => fail("give f1, or a probability of at least 0 and below 1"),
+        }
+    }
 }

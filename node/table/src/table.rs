@@ -158,6 +158,8 @@ impl Reading<'_> {
         });
         let notes = notes.collect();
         let (target, targets, classes) = self.targets(&of_target, &good)?;
+        // Before hours of training, not after them.
+        self.options.asked_threshold(&target)?;
         let (split, divided) = self.divide(&divider, &good, &classes);
         if split.train.is_empty() || split.validation.is_empty() || split.test.is_empty() {
             return self.fail(

@@ -4,7 +4,7 @@ use super::{Decision, Predictor};
 use crate::error::TableError;
 use crate::metrics::best_threshold;
 use crate::network::Network;
-use crate::options::Options;
+use crate::options::{Options, Threshold};
 use crate::plan::Plan;
 use crate::schema::Target;
 use crate::search::Trial;
@@ -43,7 +43,7 @@ impl Predictor {
         );
         let answers = Answers::of(&predictor, table);
         let weights = answers.with_trials(answers.of_usual(usual), usual);
-        let decision = answers.decision(&answers.mixed(&weights), &options.threshold)?;
+        let decision = answers.decision(&answers.mixed(&weights), options)?;
         (predictor.weights, predictor.decision) = (weights, decision);
         Ok(predictor)
     }
@@ -171,29 +171,22 @@ impl<'a> Answers<'a> {
     }
 
     /// How these answers are used best.
-    fn decision(&self, answers: &[Vec<f64>], asked: &str) -> Result<Decision, TableError> {
+    fn decision(&self, answers: &[Vec<f64>], options: &Options) -> Result<Decision, TableError> {
         let plain = Decision::default();
-        let Target::Class {
-            classes, positive, ..
-        } = self.target
-        else {
-            let logarithm = self.target.is_log();
+        let Target::Class { positive, .. } = self.target else {
             let sum = |values: &mut dyn Iterator<Item = f64>| values.sum::<f64>();
             let ratio =
                 sum(&mut self.actual.iter().copied()) / sum(&mut answers.iter().map(|answer| answer[0]));
             // Few rows with one huge value say little.
-            let factor = if logarithm && ratio.is_finite() {
-                ratio.clamp(0.5, 2.0)
-            } else {
-                1.0
+            let factor = match self.target.is_log() && ratio.is_finite() {
+                true => ratio.clamp(0.5, 2.0),
+                false => 1.0,
             };
             return Ok(Decision { factor, ..plain });
         };
-        if classes.len() != 2 {
-            return match asked {
-                "0.5" => Ok(plain),
-                _ => Err(bad_threshold(asked, "it is for two classes")),
-            };
+        let asked = options.asked_threshold(self.target)?;
+        if self.target.outputs() != 2 {
+            return Ok(plain);
         }
         let probability: Vec<f64> = answers.iter().map(|answer| answer[*positive]).collect();
         let is: Vec<bool> = self
@@ -202,15 +195,9 @@ impl<'a> Answers<'a> {
             .map(|class| *class as usize == *positive)
             .collect();
         let best = best_threshold(&probability, &is);
-        let threshold = match (asked, asked.parse()) {
-            ("f1", _) => best,
-            (_, Ok(threshold)) if (0.0..1.0).contains(&threshold) => threshold,
-            _ => {
-                return Err(bad_threshold(
-                    asked,
-                    "give f1, or a probability of at least 0 and below 1",
-                ));
-            }
+        let threshold = match asked {
+            Threshold::BestF1 => best,
+            Threshold::At(threshold) => threshold,
         };
         Ok(Decision {
             threshold,
@@ -254,10 +241,6 @@ fn loss(target: &Target, answer: &[f64], actual: f64) -> f64 {
         }
         Target::Class { .. } => -libm::log(answer[actual as usize].max(1e-12)),
     }
-}
-
-fn bad_threshold(asked: &str, why: &str) -> TableError {
-    TableError::Other(format!("threshold={asked} is not possible: {why}"))
 }
 
 /// Whether the mean of these differences is clearly above 0, or no number.

@@ -43,8 +43,11 @@ impl Input {
             Kind::Date => format!("{:?} is not a date", cell.chars().take(40).collect::<String>()),
             _ => not_a_number(cell),
         };
+        if self.guess.fitting == 0 {
+            return why;
+        }
         match (self.kind, self.guess.notation.unit.as_str()) {
-            (Kind::Number, unit @ "%") if self.guess.fitting > 0 => {
+            (Kind::Number, unit @ "%") => {
                 format!(
                     "{why} with {unit} ({} other values are)",
                     grouped(self.guess.fitting)
