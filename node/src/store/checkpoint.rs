@@ -76,7 +76,8 @@ impl RunWriter {
         head: &Head,
         state: &State,
     ) -> Result<Self, CheckpointError> {
-        let path = &lock.path().to_path_buf();
+        // Somebody may have renamed it.
+        let path = &lock.place().unwrap_or_else(|| lock.path().to_path_buf());
         if RunDir::is_begun(path)? {
             return Err(CheckpointError::Occupied(path.to_path_buf()));
         }

@@ -95,7 +95,11 @@ impl CheckpointWriter {
                     if !matches!(job, Job::Append { .. }) {
                         disk.follow(&written);
                     }
-                    let result = disk.write(job, &written);
+                    let mut result = disk.write(&job, &written);
+                    // It may have been renamed meanwhile.
+                    if result.is_err() && disk.follow(&written) {
+                        result = disk.write(&job, &written);
+                    }
                     if saves {
                         done.store(false, Ordering::Release);
                     }
@@ -203,14 +207,14 @@ impl Disk {
         }
     }
 
-    /// Follows the folder if somebody has renamed it, and tells of that, or that it is gone.
-    fn follow(&mut self, written: &UnboundedSender<Written>) {
+    /// Follows the folder if somebody has renamed it, and tells of that, or that it is gone. Returns whether either is so.
+    fn follow(&mut self, written: &UnboundedSender<Written>) -> bool {
         let lock = self.writer.as_ref().map(RunWriter::lock).or(self.lock.as_deref());
         let Some(lock) = lock.filter(|_| !self.is_gone) else {
-            return;
+            return false;
         };
         let told = match lock.place() {
-            Some(place) if place == self.dir => return,
+            Some(place) if place == self.dir => return false,
             Some(to) => {
                 if let Some(writer) = &mut self.writer {
                     writer.moved(&to);
@@ -228,6 +232,7 @@ impl Disk {
             }
         };
         let _ = written.send(told);
+        true
     }
 
     /// Begins the run's record in a new folder, from this state on: of the old name, or beside it.
@@ -249,11 +254,11 @@ impl Disk {
         Ok(())
     }
 
-    fn write(&mut self, job: Job, written: &UnboundedSender<Written>) -> Result<(), CheckpointError> {
+    fn write(&mut self, job: &Job, written: &UnboundedSender<Written>) -> Result<(), CheckpointError> {
         match job {
             Job::Look => {}
             Job::Save { head, state, .. } | Job::Begin { head, state } if self.is_gone => {
-                self.begin_anew(&head, &state)?;
+                self.begin_anew(head, state)?;
                 let to = self.dir.clone();
                 let _ = written.send(Written::Moved { to, anew: true });
             }
@@ -261,39 +266,39 @@ impl Disk {
             Job::Continue { .. } | Job::Evaluated(_) | Job::Known(_) if self.is_gone => {}
             Job::Begin { head, state } => {
                 if let Some(writer) = &mut self.writer {
-                    writer.rebase(&head, &state)?;
+                    writer.rebase(head, state)?;
                     // It has saved one more.
                     let warning = writer.saver().keep(self.keep).prune(head.round);
                     let _ = written.send(warning.map_or(Written::Pruned, Written::Warning));
-                } else if let Some(lock) = self.lock.take() {
-                    let writer = RunWriter::create_in(lock, &self.manifest, &head, &state)?;
-                    self.writer = Some(writer);
+                } else if let Some(lock) = self.lock.clone() {
+                    self.writer = Some(RunWriter::create_in(lock, &self.manifest, head, state)?);
+                    self.lock = None;
                 }
             }
             Job::Continue { founder } => {
                 if let Some(writer) = &mut self.writer {
-                    writer.resume(founder)?;
+                    writer.resume(founder.clone())?;
                 }
             }
             Job::Append { record, digest } => {
                 if let Some(writer) = &mut self.writer {
-                    writer.append(&record, digest)?;
+                    writer.append(record, *digest)?;
                 }
             }
             Job::Save { head, state, digest } => {
                 let Some(writer) = &mut self.writer else {
                     return Ok(());
                 };
-                let saved = writer.saver().keep(self.keep).save(&head, &state, digest)?;
+                let saved = writer.saver().keep(self.keep).save(head, state, *digest)?;
                 if (head.round, head.chain) == (writer.head().round, writer.head().chain) {
-                    writer.bound_ledger(self.keep, &state)?;
+                    writer.bound_ledger(self.keep, state)?;
                 }
                 let _ = written.send(Written::Saved { round: head.round });
                 if let Some(warning) = saved.warning {
                     let _ = written.send(Written::Warning(warning));
                 }
             }
-            Job::Evaluated(evaluated) => evals::append(&self.dir, &evaluated)?,
+            Job::Evaluated(evaluated) => evals::append(&self.dir, evaluated)?,
             Job::Known(known) => {
                 // The run continues without it.
                 if let Err(error) = known.save(&self.dir) {

@@ -435,7 +435,8 @@ fn a_run_whose_folder_is_renamed_goes_on_there() {
         out.clone(),
         &[&DIGITS[..], &["rounds=1000000"]].concat(),
     );
-    node.rounds(20);
+    // While it saves again and again.
+    saved(&out, 200);
     std::fs::rename(&out, &moved).expect("renamed");
     std::fs::create_dir(&out).expect("another of its name");
     node.wait("word of it", |seen| {
@@ -443,8 +444,8 @@ fn a_run_whose_folder_is_renamed_goes_on_there() {
         seen.is("warning") && told.contains("was renamed") && told.contains(&moved)
     });
     assert!(node.leave(), "{}", node.errors());
-    let (rounds, saved) = last(&moved);
-    assert_eq!(rounds, saved, "something was not saved");
+    let (rounds, last) = last(&moved);
+    assert_eq!(rounds, last, "something was not saved");
     let done = node.wait("the end", |seen| seen.is("done"));
     assert_eq!(done.event["dir"], *moved);
     assert_eq!(std::fs::read_dir(&out).expect("not removed").count(), 0);
