@@ -287,9 +287,7 @@ impl Reader<'_> {
             "outer_momentum" => {
                 run.outer_momentum = real(text, |x| (0.0..1.0).contains(&x), "at least 0 and below 1")?;
             }
-            "overlap" => {
-                run.overlap = Some(on(text).ok_or_else(&words)?);
-            }
+            "overlap" => run.overlap = Some(on(text).ok_or_else(&words)?),
             "codec" => {
                 let codec = text.parse();
                 run.codec = Some(codec.map_err(|_| words())?);
