@@ -44,6 +44,8 @@ pub enum Bug {
     KeepWhoSlows,
     /// A sponsor names a newcomer that stands aside before its time.
     NameAside,
+    /// When somebody leaves, newcomers fail their trial.
+    BlameNewcomers,
     /// The rounding error is added to a contribution again for each attempt.
     FeedTwice,
     /// One member adds its rounding error to the shared parameters.
@@ -221,7 +223,7 @@ impl Bug {
     ];
 
     /// Bugs that only a liar exploits.
-    pub const OF_LIARS: [Self; 24] = [
+    pub const OF_LIARS: [Self; 25] = [
         Self::TrustFlushes,
         Self::TrustDecisions,
         Self::TrustHeaders,
@@ -239,6 +241,7 @@ impl Bug {
         Self::WaitWithoutEnd,
         Self::NoShares,
         Self::NoSpotChecks,
+        Self::BlameNewcomers,
         Self::Forgive,
         Self::CompareNothing,
         Self::TrustSeals,

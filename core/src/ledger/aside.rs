@@ -10,29 +10,24 @@
 //! at most, and can take over. Until its next trial it follows nobody, since on a member's machine or behind a slow
 //! line that would cost nearly as much. After a while it has another trial. Each failed trial doubles the wait,
 //! and a costlier trial is repeated later, so that all of them together cost little.
+//!
+//! Members come and go during a trial, some of them on purpose. A newcomer answers only for itself: when another
+//! member is gone, the trial goes on, and what was measured is scaled to the work of those that stay. Guests and full
+//! members that come together are tried together; if that fails, the guests leave first, and the trial of the rest
+//! starts again.
+
+mod meter;
 
 use crate::base::id::{PeerId, Round};
+use crate::base::planted::{self, Bug};
 use crate::run::config::{MAX_PEERS, Manifest};
+use meter::{Meter, Part, rate};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
 
 /// With a newcomer, a run must count at least this percentage of the samples a second that it counts without it.
 const LEAST: u128 = 90;
-
-/// Rates that are compared, at least. Their median counts.
-const RATES: usize = 5;
-
-/// A rate is measured over at least this long, since a single short round says little. A guess.
-const SPAN_US: u64 = 100_000;
-
-/// When there are twice as many rates, each two become one of twice the span, up to this. So the median is of up to
-/// eight minutes, or of all the time since the members were others. A newcomer that shares a machine with a member
-/// slows it down before it joins: while it builds kernels, tries its device out and fetches the state.
-const LONGEST_SPAN_US: u64 = 512 * SPAN_US;
-
-/// A measurement of this length is enough, however few its rounds.
-const LONG_US: u64 = 5_000_000;
 
 /// A trial that has cost this much ends at once, unless some of its rounds were as fast as before: the first may be
 /// slow because kernels are built. A guess: less than people notice in a run.
@@ -61,8 +56,6 @@ pub enum Cause {
     Machine,
     /// It did not get through its trial: the others had to continue without it.
     Failed,
-    /// Another member was lost during its trial.
-    Untried,
 }
 
 impl fmt::Display for Cause {
@@ -72,7 +65,6 @@ impl fmt::Display for Cause {
             Self::Device => "the others wait for its device",
             Self::Machine => "it shares a processor with another member",
             Self::Failed => "it did not answer in time",
-            Self::Untried => "another member was lost during its trial",
         })
     }
 }
@@ -96,19 +88,6 @@ pub struct Aside {
     until_us: u64,
     /// Trials that have failed.
     trials: u8,
-}
-
-/// Measures how many samples a second the present members count.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Meter {
-    /// Measured, but not part of a rate yet.
-    samples: u64,
-    us: u64,
-    /// The time that a rate is measured over, and the last rates, in samples per 1,000 seconds.
-    span_us: u64,
-    rates: Vec<u64>,
-    /// Total time of the measurement.
-    total_us: u64,
 }
 
 /// A trial of newcomers.
@@ -139,57 +118,6 @@ pub struct Asides {
     aside: Vec<Aside>,
 }
 
-impl Default for Meter {
-    fn default() -> Self {
-        Self {
-            samples: 0,
-            us: 0,
-            span_us: SPAN_US,
-            rates: Vec::new(),
-            total_us: 0,
-        }
-    }
-}
-
-impl Meter {
-    fn add(&mut self, samples: u64, us: u64) {
-        self.samples = self.samples.saturating_add(samples);
-        self.us = self.us.saturating_add(us);
-        self.total_us = self.total_us.saturating_add(us);
-        if self.us < self.span_us {
-            return;
-        }
-        self.rates.push(rate(self.samples, self.us));
-        (self.samples, self.us) = (0, 0);
-        if self.rates.len() < 2 * RATES {
-            return;
-        }
-        if self.span_us == LONGEST_SPAN_US {
-            self.rates.remove(0);
-        } else {
-            let pairs = self.rates.chunks(2).map(|pair| pair[0].midpoint(pair[1]));
-            self.rates = pairs.collect();
-            self.span_us *= 2;
-        }
-    }
-
-    fn best(&self) -> u64 {
-        self.rates.iter().max().copied().unwrap_or(0)
-    }
-
-    /// The rate, if at least `least` were measured: the median of enough rates, and otherwise the best, since the
-    /// first ones may be slow.
-    fn rate(&self, least: usize) -> Option<u64> {
-        let mut sorted = self.rates.clone();
-        sorted.sort_unstable();
-        match sorted.len() {
-            enough if enough >= RATES => Some(sorted[enough / 2]),
-            some if some >= least && self.total_us >= LONG_US => Some(self.best()),
-            _ => None,
-        }
-    }
-}
-
 impl Trial {
     /// Its cost so far, in microseconds.
     fn cost_us(&self) -> u64 {
@@ -204,7 +132,7 @@ impl Trial {
         if adapts && self.rounds < ADAPTS {
             return None;
         }
-        let costs = meter.rates.len() >= 2 && self.cost_us() > COST_US && !enough(meter.best());
+        let costs = meter.count() >= 2 && self.cost_us() > COST_US && !enough(meter.best());
         meter.rate(2).map(enough).or(costs.then_some(false))
     }
 
@@ -215,6 +143,26 @@ impl Trial {
             () if slower => Cause::Machine,
             () => Cause::Link,
         }
+    }
+
+    /// Starts again with some of its newcomers.
+    fn again(&mut self, newcomers: Vec<PeerId>) {
+        *self = Self {
+            newcomers,
+            without: self.without,
+            speeds: self.speeds,
+            ..Self::default()
+        };
+    }
+
+    /// Members other than its newcomers are gone. `others` is the work of the rest of these, `all` that of all that
+    /// stay.
+    fn lose(&mut self, meter: &mut Meter, others: Part, all: Part) {
+        self.without = others.of(self.without);
+        self.speeds = others.of(self.speeds);
+        self.speeds_with = others.of(self.speeds_with);
+        self.samples = others.of(self.samples);
+        meter.scale(all);
     }
 }
 
@@ -237,10 +185,10 @@ pub(crate) struct Told<'a> {
     pub weight: u64,
     /// Whether it trains, ...
     pub trains: bool,
-    /// ... and its first attempt succeeded.
-    pub at_once: bool,
-    /// The members before it.
-    pub before: &'a [PeerId],
+    /// ... and its first attempt succeeded, by the topology that the run uses.
+    pub as_usual: bool,
+    /// The members before it, and how much of a round's work is theirs.
+    pub before: &'a [(PeerId, u64)],
     /// The members after it, and whether each is a full member.
     pub next: &'a [(PeerId, bool)],
 }
@@ -248,6 +196,23 @@ pub(crate) struct Told<'a> {
 impl Told<'_> {
     fn has_left(&self, peer: PeerId) -> bool {
         self.said.iter().any(|said| said.peer == peer && said.leaving)
+    }
+
+    /// Whether a peer is a member after it.
+    fn stays(&self, peer: PeerId) -> bool {
+        self.next.iter().any(|(member, _)| *member == peer)
+    }
+
+    /// What is left of some members' work.
+    fn left(&self, of: impl Fn(PeerId) -> bool) -> Part {
+        let mut left = Part::default();
+        for (peer, work) in self.before.iter().filter(|(peer, _)| of(*peer)) {
+            left.all = left.all.saturating_add(*work);
+            left.part = left
+                .part
+                .saturating_add(if self.stays(*peer) { *work } else { 0 });
+        }
+        left
     }
 
     /// The sum of some members' speeds.
@@ -264,7 +229,7 @@ impl Told<'_> {
 impl Asides {
     /// Whether a peer may be admitted now. It has to wait while another has a trial, and while it stands aside.
     pub(crate) fn admit(&self, peer: PeerId) -> bool {
-        self.trial.is_none() && self.meter.rate(1).is_some() && self.waits(peer).is_none()
+        self.trial.is_none() && self.meter.usual().is_some() && self.waits(peer).is_none()
     }
 
     /// How long a peer that stands aside waits for its next trial.
@@ -287,7 +252,7 @@ impl Asides {
     /// Applies a round. Returns those of the next members that stand aside instead. With `keeps`, a planted bug,
     /// all pass their trial.
     pub(crate) fn apply(&mut self, told: &Told<'_>, manifest: &Manifest, keeps: bool) -> Vec<PeerId> {
-        let counts = told.trains && told.at_once;
+        let counts = told.trains && told.as_usual;
         let samples = std::mem::replace(&mut self.told, counts.then_some(told.weight));
         if let Some(us) = told.round_us {
             self.elapsed_us = self.elapsed_us.saturating_add(us);
@@ -295,24 +260,19 @@ impl Asides {
                 self.measure(samples, us, told);
             }
         }
-        let was = |peer: &PeerId| told.before.contains(peer);
-        let is = |peer: &PeerId| told.next.iter().any(|(m, _)| m == peer);
-        let lost: Vec<PeerId> = told.before.iter().copied().filter(|m| !is(m)).collect();
+        let was = |peer: &PeerId| told.before.iter().any(|(m, _)| m == peer);
+        let members = told.before.iter().map(|(m, _)| *m);
+        let lost: Vec<PeerId> = members.filter(|m| !told.stays(*m)).collect();
         let new: Vec<PeerId> = told.next.iter().map(|(m, _)| *m).filter(|m| !was(m)).collect();
-        let mut stand_aside = Vec::new();
-        if let Some(trial) = self.trial.clone() {
-            let mut failed = lost.clone();
-            failed.retain(|peer| trial.newcomers.contains(peer) && !told.has_left(*peer));
-            if !failed.is_empty() {
-                self.put_aside(&trial, &failed, Some(Cause::Failed), told.round);
+        let stand_aside = match self.trial.take() {
+            Some(trial) => self.go_on(trial, &lost, told, manifest, keeps),
+            None => {
+                if !lost.is_empty() {
+                    self.meter.renew(told.left(|_| true));
+                }
+                Vec::new()
             }
-            if !lost.is_empty() {
-                // The measured rates are of other members. Newcomers that are still there are tried once more.
-                stand_aside = self.end(&trial, (keeps, Some(Cause::Untried)), told, manifest);
-            } else if let Some(passed) = trial.verdict(&self.meter, manifest) {
-                stand_aside = self.end(&trial, (passed || keeps, None), told, manifest);
-            }
-        }
+        };
         let has_stood = |peer: &PeerId| self.aside.iter().any(|aside| aside.peer == *peer);
         if !lost.iter().all(has_stood) {
             // Without them the run has another rate.
@@ -321,15 +281,16 @@ impl Asides {
             waits.for_each(|aside| aside.until_us = aside.until_us.min(soon_us));
         }
         if !lost.is_empty() || !new.is_empty() {
-            let rate = std::mem::take(&mut self.meter).rate(1);
-            let begins = told.trains && !new.is_empty();
-            self.trial = rate.filter(|_| begins).map(|without| Trial {
+            self.told = None;
+        }
+        if !new.is_empty() {
+            let usual = std::mem::take(&mut self.meter).usual();
+            self.trial = usual.filter(|_| told.trains).map(|without| Trial {
                 newcomers: new,
                 without,
-                speeds: told.speeds(|_| true),
+                speeds: told.speeds(|peer| told.stays(peer)),
                 ..Trial::default()
             });
-            self.told = None;
         }
         stand_aside
     }
@@ -351,30 +312,78 @@ impl Asides {
         }
     }
 
-    /// Ends a trial. Returns the members that fail it, if the others can train.
-    fn end(
+    /// A trial after a round in which some members were lost. Returns those that stand aside.
+    fn go_on(
         &mut self,
-        trial: &Trial,
-        (passed, cause): (bool, Option<Cause>),
+        mut trial: Trial,
+        lost: &[PeerId],
         told: &Told<'_>,
         manifest: &Manifest,
+        keeps: bool,
     ) -> Vec<PeerId> {
-        self.trial = None;
-        let is_new = |peer: &PeerId| trial.newcomers.contains(peer);
-        let others = || told.next.iter().filter(|(m, _)| !is_new(m));
-        let can_go = manifest.trains(others().count()) && others().any(|(_, is_full)| *is_full);
-        if passed || !can_go {
-            let is_in = |peer: &PeerId| told.next.iter().any(|(m, _)| m == peer);
-            self.aside
-                .retain(|aside| !(is_new(&aside.peer) && is_in(&aside.peer)));
+        let is_new = |peer: PeerId| trial.newcomers.contains(&peer);
+        let (others, all) = (told.left(|peer| !is_new(peer)), told.left(|_| true));
+        if lost.iter().any(|peer| !is_new(*peer)) {
+            trial.lose(&mut self.meter, others, all);
+        }
+        let (gone, here): (Vec<_>, Vec<_>) = trial
+            .newcomers
+            .iter()
+            .copied()
+            .partition(|peer| lost.contains(peer));
+        if !gone.is_empty() {
+            let failed = gone.into_iter().filter(|peer| !told.has_left(*peer));
+            self.put_aside(
+                &trial,
+                &failed.collect::<Vec<_>>(),
+                Some(Cause::Failed),
+                told.round,
+            );
+            // Without them the rest may be faster.
+            self.meter = Meter::default();
+            trial.again(here);
+        }
+        if trial.newcomers.is_empty() {
             return Vec::new();
         }
-        // Some may have announced that they leave.
-        let stays = told.next.iter().map(|(m, _)| *m);
-        let failed: Vec<PeerId> = stays.filter(is_new).collect();
-        self.put_aside(trial, &failed, cause, told.round);
+        let verdict = match !lost.is_empty() && planted::here(Bug::BlameNewcomers) {
+            true => Some(keeps),
+            false => trial.verdict(&self.meter, manifest).map(|passed| passed || keeps),
+        };
+        match verdict {
+            Some(true) => self.pass(&trial.newcomers),
+            Some(false) => return self.fail(trial, told, manifest),
+            None => self.trial = Some(trial),
+        }
+        Vec::new()
+    }
+
+    fn pass(&mut self, newcomers: &[PeerId]) {
+        self.aside.retain(|aside| !newcomers.contains(&aside.peer));
+    }
+
+    /// A trial fails. Returns the newcomers that stand aside, if the others can train: guests before full members.
+    fn fail(&mut self, mut trial: Trial, told: &Told<'_>, manifest: &Manifest) -> Vec<PeerId> {
+        let full = |peer: &PeerId| told.next.contains(&(*peer, true));
+        let (full, guests): (Vec<PeerId>, Vec<PeerId>) =
+            trial.newcomers.iter().copied().partition(|peer| full(peer));
+        let (failed, rest) = match guests.is_empty() {
+            true => (full, guests),
+            false => (guests, full),
+        };
+        let others = || told.next.iter().filter(|(m, _)| !failed.contains(m));
+        let can_go = manifest.trains(others().count()) && others().any(|(_, is_full)| *is_full);
+        if !can_go {
+            self.pass(&trial.newcomers);
+            return Vec::new();
+        }
+        self.put_aside(&trial, &failed, None, told.round);
         self.meter = Meter::default();
         self.told = None;
+        if !rest.is_empty() {
+            trial.again(rest);
+            self.trial = Some(trial);
+        }
         failed
     }
 
@@ -407,193 +416,12 @@ impl Asides {
         let latest = self.elapsed_us.saturating_add(LONGEST_WAIT_US);
         let aside = |aside: &Aside| aside.until_us <= latest && aside.trials <= DOUBLINGS;
         let few = |trial: &Trial| trial.newcomers.len() <= MAX_PEERS;
-        let meter = &self.meter;
-        meter.rates.len() < 2 * RATES
-            && (SPAN_US..=LONGEST_SPAN_US).contains(&meter.span_us)
+        self.meter.is_sound()
             && self.trial.iter().all(few)
             && self.aside.len() <= MAX_PEERS
             && self.aside.iter().all(aside)
     }
 }
 
-/// Samples in 1,000 seconds.
-fn rate(samples: u64, us: u64) -> u64 {
-    let rate = u128::from(samples) * 1_000_000_000 / u128::from(us.max(1));
-    rate.min(u64::MAX.into()) as u64
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::run::config::Layout;
-    use std::collections::BTreeSet;
-
-    const SECOND: u64 = 1_000_000;
-
-    fn peer(n: u8) -> PeerId {
-        PeerId([n; 32])
-    }
-
-    /// A run, described by rounds of 100 samples.
-    struct Run {
-        asides: Asides,
-        manifest: Manifest,
-        members: BTreeSet<u8>,
-        round: Round,
-    }
-
-    impl Run {
-        fn of(members: &[u8]) -> Self {
-            let mut manifest = Manifest::new(Layout::flat(3));
-            manifest.stand_aside = true;
-            Self {
-                asides: Asides::default(),
-                manifest,
-                members: members.iter().copied().collect(),
-                round: 0,
-            }
-        }
-
-        /// A round in which each member says how long the one before has taken. Returns those that stand aside.
-        fn round(&mut self, us: impl Fn(u8) -> u64, next: &[u8]) -> Vec<u8> {
-            self.round += 1;
-            let said = |n: &u8| Said {
-                peer: peer(*n),
-                leaving: false,
-                speed: 1000,
-                compute_us: 1,
-            };
-            let said: Vec<Said> = self.members.iter().map(said).collect();
-            let mut told: Vec<u64> = self.members.iter().map(|n| us(*n)).filter(|us| *us > 0).collect();
-            told.sort_unstable();
-            let before: Vec<PeerId> = self.members.iter().map(|n| peer(*n)).collect();
-            let after: Vec<(PeerId, bool)> = next.iter().map(|n| (peer(*n), true)).collect();
-            let told = Told {
-                round: self.round,
-                said: &said,
-                round_us: told.get(told.len() / 2).copied(),
-                weight: 100,
-                trains: true,
-                at_once: true,
-                before: &before,
-                next: &after,
-            };
-            let aside = self.asides.apply(&told, &self.manifest, false);
-            assert!(self.asides.is_sound());
-            self.members = next
-                .iter()
-                .copied()
-                .filter(|n| !aside.contains(&peer(*n)))
-                .collect();
-            aside.iter().map(|peer| peer.0[0]).collect()
-        }
-
-        /// Runs rounds of this length until one may be admitted, or none may for long. Returns how many.
-        fn until_admitted(&mut self, n: u8, us: u64) -> u64 {
-            let (begin, members): (_, Vec<u8>) =
-                (self.asides.elapsed_us, self.members.iter().copied().collect());
-            while !self.asides.admit(peer(n)) && self.asides.elapsed_us < begin + 100_000 * SECOND {
-                self.round(|_| us, &members);
-            }
-            self.asides.elapsed_us - begin
-        }
-
-        /// Admits a newcomer with which rounds take this long. Returns the rounds of its trial, and whether it
-        /// fails.
-        fn trial(&mut self, n: u8, us: u64) -> (u32, bool) {
-            let mut members: Vec<u8> = self.members.iter().copied().collect();
-            members.push(n);
-            self.round(|_| SECOND, &members);
-            for rounds in 1..100 {
-                let aside = self.round(|_| us, &members);
-                if !aside.is_empty() || self.asides.trial.is_none() {
-                    return (rounds, aside == [n]);
-                }
-            }
-            panic!("it never ends");
-        }
-    }
-
-    #[test]
-    fn a_trial_that_fails_is_repeated_later_and_later() {
-        let mut run = Run::of(&[1]);
-        assert!(!run.asides.admit(peer(2)), "nothing is known yet");
-        assert!(run.until_admitted(2, SECOND) <= 6 * SECOND);
-        // A round of four seconds costs three, two of them six; and the first tells nothing of it yet.
-        assert_eq!(run.trial(2, 4 * SECOND), (3, true));
-        assert_eq!(run.asides.since(run.round).next().unwrap().cause, Cause::Link);
-        assert!(
-            run.asides.admit(peer(3)) || run.until_admitted(3, SECOND) <= 6 * SECOND,
-            "another may come"
-        );
-        for waits in [120, 240, 480] {
-            let waited = run.until_admitted(2, SECOND);
-            assert!((waits - 10..=waits).contains(&(waited / SECOND)), "{waited}");
-            assert_eq!(run.trial(2, 4 * SECOND), (3, true));
-        }
-        run.until_admitted(2, SECOND);
-        assert_eq!(run.trial(2, SECOND / 2), (6, false), "it helps now");
-        assert_eq!(run.asides.aside, []);
-    }
-
-    #[test]
-    fn one_slow_round_fails_no_trial() {
-        let mut run = Run::of(&[1]);
-        run.until_admitted(2, SECOND);
-        run.round(|_| SECOND, &[1, 2]);
-        run.round(|_| SECOND, &[1, 2]);
-        run.round(|_| 9 * SECOND, &[1, 2]);
-        (0..5).for_each(|_| assert_eq!(run.round(|_| SECOND, &[1, 2]), []));
-        assert!(run.asides.trial.is_none() && run.members.contains(&2));
-    }
-
-    #[test]
-    fn who_slows_the_machine_down_before_it_joins_fails_its_trial() {
-        let mut run = Run::of(&[1]);
-        (0..120).for_each(|_| drop(run.round(|_| SECOND, &[1])));
-        // It builds its kernels and fetches the state; then a round takes three times as long as before it came.
-        (0..9).for_each(|_| drop(run.round(|_| 4 * SECOND, &[1])));
-        assert!(run.asides.admit(peer(2)));
-        assert!(run.trial(2, 3 * SECOND).1);
-        assert_eq!(run.asides.since(run.round).next().unwrap().without, 100_000);
-    }
-
-    #[test]
-    fn what_one_of_many_says_of_a_round_does_not_matter() {
-        let mut run = Run::of(&[1, 2, 3]);
-        run.until_admitted(4, SECOND);
-        run.round(|_| SECOND, &[1, 2, 3, 4]);
-        let lies = |n| if n == 1 { 1000 * SECOND } else { SECOND };
-        (0..9).for_each(|_| assert_eq!(run.round(lies, &[1, 2, 3, 4]), []));
-        assert!(run.asides.trial.is_none());
-    }
-
-    #[test]
-    fn all_may_come_when_somebody_is_lost() {
-        let mut run = Run::of(&[1, 2]);
-        run.until_admitted(3, SECOND);
-        assert!(run.trial(3, 9 * SECOND).1);
-        assert!(run.until_admitted(4, SECOND) < 10 * SECOND && !run.asides.admit(peer(3)));
-        run.round(|_| SECOND, &[1]);
-        assert!(run.until_admitted(3, SECOND) < 40 * SECOND);
-    }
-
-    #[test]
-    fn a_trial_in_which_another_is_lost_is_repeated() {
-        let mut run = Run::of(&[1, 2]);
-        run.until_admitted(3, SECOND);
-        run.round(|_| SECOND, &[1, 2, 3]);
-        assert_eq!(run.round(|_| SECOND, &[1, 3]), [3]);
-        assert!(run.until_admitted(3, SECOND) < 40 * SECOND);
-        run.round(|_| SECOND, &[1, 3]);
-        assert_eq!(run.round(|_| SECOND, &[3]), [], "nobody else is there");
-    }
-
-    #[test]
-    fn whom_the_run_needs_stays() {
-        let mut run = Run::of(&[1]);
-        run.until_admitted(2, SECOND);
-        run.manifest.min_peers = 2.try_into().unwrap();
-        assert!(!run.trial(2, 9 * SECOND).1);
-    }
-}
+mod tests;

@@ -10,6 +10,7 @@ use crate::ledger::accounts::{self, Accounts};
 use crate::ledger::admission::Admissions;
 use crate::ledger::aside::{Aside, Asides, Said, Told};
 use crate::ledger::cut::{Given, SampleRange};
+use crate::ledger::earned;
 use crate::ledger::fork::{self, Fork};
 use crate::ledger::pace::Pace;
 use crate::ledger::record::{Founder, Header, Member, PLENTY, Record};
@@ -24,6 +25,9 @@ use serde::{Deserialize, Serialize};
 use std::cell::LazyCell;
 use std::collections::BTreeSet;
 use std::num::NonZeroU16;
+
+/// A round's work, where only each member's part of it matters.
+const WHOLE: u64 = 1 << 20;
 
 /// The name of a lineage, to which its members bind their signatures. It includes the samples that the lineage
 /// counts.
@@ -304,7 +308,9 @@ impl Head {
             compute_us: header.compute_us,
         };
         let said: Vec<Said> = record.headers.iter().map(said).collect();
-        let before: Vec<PeerId> = self.members.iter().map(|m| m.peer).collect();
+        let members = self.members.iter().map(|m| m.peer);
+        let work = earned::shares(WHOLE, &self.members, self.round, false);
+        let before: Vec<(PeerId, u64)> = members.zip(work).collect();
         let next: Vec<(PeerId, bool)> = next.iter().map(|m| (m.peer, m.is_full())).collect();
         let told = Told {
             round: record.round,
@@ -312,7 +318,7 @@ impl Head {
             round_us: record.round_before_us(|peer| self.is_full(peer)),
             weight: record.weight(),
             trains: self.trains_record(manifest, record),
-            at_once: record.attempt == 0,
+            as_usual: record.attempt == 0 && !self.pace.tries_topology(),
             before: &before,
             next: &next,
         };

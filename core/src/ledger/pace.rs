@@ -136,6 +136,11 @@ impl Pace {
         }
     }
 
+    /// Whether the next round tries out a topology.
+    pub(crate) fn tries_topology(&self) -> bool {
+        self.against.is_some()
+    }
+
     /// Samples that the next round allots.
     pub fn round_samples(&self, manifest: &Manifest) -> u64 {
         u64::from(manifest.batch.get()) * u64::from(self.batches.get())

@@ -11,7 +11,7 @@ use crate::run::room::Room;
 use serde::{Deserialize, Serialize};
 
 /// Version of the encoding of headers, records and heads in files. Every change of the fields needs a new version.
-pub const VERSION: u8 = 21;
+pub const VERSION: u8 = 22;
 
 /// A member's signed statement about itself in one attempt. It travels with the chunks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -9,7 +9,7 @@ use super::world::{What, World, tell};
 /// How much slower a slow peer becomes.
 pub(super) const SLOW: f64 = 10.0;
 /// How often the operator looks after peers that cannot help themselves.
-const OPERATOR_US: u64 = 5_000_000;
+pub(super) const OPERATOR_US: u64 = 5_000_000;
 
 impl World {
     /// Injects a fault, if it is fair now. Returns whether it did.

@@ -38,6 +38,8 @@ pub(super) struct Lies {
     pub committed_at: u64,
     /// Honest peers that are not members, and since when.
     pub outside: BTreeMap<usize, u64>,
+    /// Honest full members but the founder: when each came, and for how long it has been no member since then.
+    pub away: BTreeMap<usize, (u64, u64)>,
     /// When the founder has committed rounds that took more than one attempt, within a minute.
     pub held_up: VecDeque<u64>,
 }

@@ -84,7 +84,10 @@ impl World {
         };
         // It repeats its inventions.
         let every = match liar.episode {
-            Some(episode) if episode.lie == Lie::Visit => plan.every_us,
+            Some(Episode {
+                lie: Lie::Visit | Lie::ComeAndGo,
+                ..
+            }) => plan.every_us,
             Some(_) => plan.longest_us / 6.0,
             None => plan.every_us,
         };
@@ -114,6 +117,7 @@ impl World {
     /// It is time for a liar to lie.
     pub(super) fn lie(&mut self, i: usize) {
         self.next_lie(i);
+        self.come_back(i);
         if !self.nodes[i].is_alive() || self.nodes[i].frozen || !self.may_lie() {
             return;
         }
@@ -148,7 +152,7 @@ impl World {
         let liar = self.nodes[i].liar.as_mut().expect("it is one");
         let rng = &mut liar.rng;
         episode.share = [1.0, 1.0, 0.5, 0.1][rng.index(4)];
-        episode.invents = rng.chance(0.5) || episode.lie == Lie::Visit;
+        episode.invents = rng.chance(0.5) || matches!(episode.lie, Lie::Visit | Lie::ComeAndGo);
         episode.victim = rng.pick(&others).unwrap_or(episode.victim);
         episode.salt = rng.next();
         liar.episode = Some(episode);
@@ -354,6 +358,7 @@ impl World {
             Lie::Invent => return self.invent_newcomers(i),
             Lie::Revoke => return self.take_back(i),
             Lie::Visit => return self.send_visitors(i, episode),
+            Lie::ComeAndGo => return self.say_goodbye(i),
             _ => {}
         }
         for j in (0..self.nodes.len()).filter(|j| *j != i) {

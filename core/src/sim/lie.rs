@@ -84,6 +84,8 @@ pub enum Lie {
     Visit,
     /// Its values are false whenever it computes, and its losses are likely.
     Work,
+    /// It says goodbye whenever somebody has a trial, and comes back.
+    ComeAndGo,
 }
 
 impl Lie {
@@ -121,7 +123,7 @@ impl Lie {
     pub const OF_SPANS: [Self; 3] = [Self::Tensor, Self::Word, Self::Held];
 
     /// Lies that are told where a page hands one ticket to many.
-    pub const OF_PAGES: [Self; 2] = [Self::Visit, Self::Work];
+    pub const OF_PAGES: [Self; 3] = [Self::Visit, Self::Work, Self::ComeAndGo];
 }
 
 impl fmt::Display for Lie {

@@ -205,6 +205,7 @@ pub fn worlds_of(bug: Bug) -> (Setup, bool, u64) {
         Bug::CountAboveShare => Some(Lie::Claim),
         Bug::TakeAnyTensor => Some(Lie::Tensor),
         Bug::NoSpotChecks => Some(Lie::Work),
+        Bug::BlameNewcomers => Some(Lie::ComeAndGo),
         bug if Bug::OF_PAGES.contains(&bug) => Some(Lie::Visit),
         _ => None,
     };

@@ -1,17 +1,18 @@
 //! Names that liars invent, and worlds in which a page hands one ticket to many: liars come by it and invent names,
 //! and honest visitors must come in all the same.
 
+use super::faults::OPERATOR_US;
 use super::liars::INVENTED;
 use super::lie::{Episode, invented_key};
 use super::node::Node;
 use super::rng::Rng;
-use super::world::World;
+use super::world::{World, tell};
 use crate::access::invitation::{Admission, Invitation, Role};
 use crate::access::signature::{Attempt, Key};
 use crate::base::id::{Contact, PeerId};
 use crate::ledger::conviction::Conviction;
 use crate::ledger::{Header, Ready};
-use crate::peer::{Commit, Input};
+use crate::peer::{Commit, Input, Peer};
 use crate::run::config::MAX_PEERS;
 use crate::run::room::Room;
 use crate::wire::Message;
@@ -90,6 +91,25 @@ impl World {
                     self.be_ready(i, to, &key);
                 }
             }
+        }
+    }
+
+    /// A guest leaves while somebody has a trial.
+    pub(super) fn say_goodbye(&mut self, i: usize) {
+        let nobody = PeerId([0; 32]);
+        let tries = |peer: &Peer| !peer.head().admits(nobody, peer.manifest());
+        if self.nodes[i].is_member() && self.nodes[i].peer.as_deref().is_some_and(tries) {
+            tell!(self, "LIE {} says goodbye", self.nodes[i].name);
+            self.ask_to_leave(i);
+        }
+    }
+
+    /// A liar that has said goodbye comes back, as long as there are lies.
+    pub(super) fn come_back(&mut self, i: usize) {
+        if self.nodes[i].leaving && !self.nodes[i].is_alive() && self.healed_at.is_none() {
+            (self.nodes[i].leaving, self.nodes[i].exit) = (false, None);
+            self.starting += 1;
+            self.revive(i, false);
         }
     }
 
@@ -183,6 +203,10 @@ impl World {
         let sent_us = 1e6 * sent / self.plan.rate_bytes_per_s;
         let path_us = round_us + sent_us + 10.0 * self.plan.latency_us;
         for i in 0..self.nodes.len() {
+            if self.manifest.tries_newcomers() && !self.is_mostly_in(i) {
+                let (name, situation) = (&self.nodes[i].name, self.situation());
+                return self.fail(format!("{name} is kept out again and again: {situation}"));
+            }
             let node = &self.nodes[i];
             let is_in = |node: &Node| {
                 let peer = node.peer.as_ref();
@@ -205,6 +229,18 @@ impl World {
         if let Some(us) = closed_us.filter(|us| *us > CLOSED_US) {
             self.fail(format!("a ticket of many is closed for {} s", us / 1_000_000));
         }
+    }
+
+    /// Whether an honest full member is one for most of the time, but for the time that it takes to come in.
+    fn is_mostly_in(&mut self, i: usize) -> bool {
+        let node = &self.nodes[i];
+        if node.is_liar() || node.is_guest || !node.is_alive() {
+            return true;
+        }
+        let away_us = if node.is_member() { 0 } else { OPERATOR_US };
+        let (came, away) = self.lies.away.entry(i).or_insert((self.now, 0));
+        *away += away_us;
+        *away <= JOIN_US + (self.now - *came) / 5
     }
 
     /// The founder commits: guests of a page hold up few rounds.

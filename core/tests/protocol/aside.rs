@@ -2,7 +2,10 @@
 
 use crate::story::{ANN, BEN, CAT, MILLI, SECOND, Story};
 use annulus_core::aside::Cause;
-use annulus_core::{Event, PeerId, Topology};
+use annulus_core::invitation::{Invitation, Role};
+use annulus_core::signature::Key;
+use annulus_core::{Event, Input, PeerId, Topology};
+use std::collections::BTreeSet;
 
 const DAN: PeerId = PeerId([4; 32]);
 
@@ -20,7 +23,7 @@ fn run_of(members: &[PeerId]) -> Story {
         }
         story.run(10 * SECOND);
     }
-    assert!(story.are_together(members));
+    assert!(members.is_empty() || story.are_together(members));
     story
 }
 
@@ -146,4 +149,168 @@ fn a_peer_that_stands_aside_takes_over_when_the_others_are_gone() {
     story.cut(ANN, BEN);
     story.run(60 * SECOND);
     assert!(story.peers[&BEN].is_member() && story.peers[&BEN].head().samples > samples);
+}
+
+/// Three full members whose rounds take a third of a second, and a visitor that holds names by a page's ticket. Whenever
+/// somebody comes in, one of the names says goodbye, and the next name comes.
+struct Visited {
+    story: Story,
+    names: Vec<PeerId>,
+    /// Names that have fallen silent, if they do so instead of saying goodbye.
+    silent: Option<Vec<PeerId>>,
+    came: u8,
+    members: BTreeSet<PeerId>,
+}
+
+/// Names that the visitor holds.
+const HELD: usize = 6;
+const SECONDS: u64 = 400;
+
+impl Visited {
+    fn new() -> Self {
+        let mut story = run_of(&[]);
+        for who in [ANN, BEN, CAT] {
+            story.pace.insert(who, 100.0);
+        }
+        story.found(ANN, MILLI);
+        come(&mut story, BEN, &[ANN]);
+        come(&mut story, CAT, &[ANN, BEN]);
+        let mut visited = Self {
+            story,
+            names: Vec::new(),
+            silent: None,
+            came: 0,
+            members: BTreeSet::new(),
+        };
+        visited.run(60 * SECOND, &[]);
+        visited
+    }
+
+    /// A peer comes, with links to all.
+    fn come(&mut self, who: PeerId) {
+        let others: Vec<PeerId> = self
+            .story
+            .peers
+            .keys()
+            .copied()
+            .filter(|other| *other != who)
+            .collect();
+        self.story.pace.insert(who, 100.0);
+        come(&mut self.story, who, &others);
+    }
+
+    /// For how many seconds each of these is a member.
+    fn run(&mut self, for_us: u64, honest: &[PeerId]) -> Vec<u64> {
+        const STEP: u64 = 100 * MILLI;
+        let mut steps = vec![0; honest.len()];
+        for _ in 0..for_us / STEP {
+            self.disturb();
+            self.story.run(STEP);
+            for (steps, who) in steps.iter_mut().zip(honest) {
+                *steps += u64::from(self.story.peers[who].is_member());
+            }
+        }
+        steps.iter().map(|steps| steps * STEP / SECOND).collect()
+    }
+
+    fn disturb(&mut self) {
+        let members = self.story.peers[&ANN]
+            .head()
+            .members
+            .iter()
+            .map(|m| m.peer)
+            .collect();
+        let before = std::mem::replace(&mut self.members, members);
+        let new: Vec<PeerId> = self.members.difference(&before).copied().collect();
+        let can_leave = |name: &&PeerId| self.members.contains(*name) && !new.contains(*name);
+        if let Some(name) = self
+            .names
+            .iter()
+            .find(can_leave)
+            .copied()
+            .filter(|_| !new.is_empty())
+        {
+            match &mut self.silent {
+                None => self.story.give(name, Input::Leave),
+                Some(silent) => {
+                    self.story.fall_asleep(name);
+                    self.names.retain(|other| *other != name);
+                    silent.push(name);
+                }
+            }
+        }
+        let is_out = |name: &mut PeerId| !self.members.contains(name);
+        for name in self
+            .silent
+            .iter_mut()
+            .flat_map(|silent| silent.extract_if(.., is_out))
+        {
+            self.story.kill(name);
+        }
+        let exits = &self.story.exits;
+        let gone: Vec<PeerId> = self
+            .names
+            .extract_if(.., |name| exits.contains_key(name))
+            .collect();
+        gone.into_iter().for_each(|name| self.story.kill(name));
+        while self.names.len() < HELD {
+            let name = PeerId([100 + self.came % 100; 32]);
+            self.came += 1;
+            self.story.exits.remove(&name);
+            let of_run = Invitation::of_run(Key::stand_in(self.story.manifest.key));
+            let (root, key) = (self.story.manifest.root(), Key::stand_in(PeerId([99; 32])));
+            let page = of_run.narrow(root, key, Role::Contribute, None, None).unwrap();
+            self.story.admissions.insert(name, page.admit(name, root.run));
+            self.come(name);
+            self.names.push(name);
+        }
+    }
+
+    /// Each is a member for at least four fifths of the time after it came.
+    fn stays(&mut self, honest: &[PeerId]) {
+        let seconds = self.run(SECONDS * SECOND, honest);
+        let (came, aside) = (
+            self.came,
+            honest.iter().flat_map(|who| causes(&self.story, *who)).count(),
+        );
+        println!("members for {seconds:?} of {SECONDS} s, {aside} times aside, {came} names");
+        assert!(came > 10, "{came} names");
+        assert!(seconds.iter().all(|s| *s >= SECONDS * 4 / 5), "{seconds:?}");
+    }
+}
+
+#[test]
+fn goodbyes_of_guests_keep_no_full_member_out() {
+    let mut visited = Visited::new();
+    visited.come(DAN);
+    visited.stays(&[DAN]);
+}
+
+#[test]
+fn guests_that_fall_silent_keep_no_full_member_out() {
+    let mut visited = Visited::new();
+    visited.silent = Some(Vec::new());
+    visited.come(DAN);
+    visited.stays(&[DAN]);
+}
+
+#[test]
+fn goodbyes_of_guests_keep_none_of_four_out_that_come_at_once() {
+    let mut visited = Visited::new();
+    let four = [10, 11, 12, 13].map(|n| PeerId([n; 32]));
+    four.into_iter().for_each(|who| visited.come(who));
+    visited.stays(&four);
+}
+
+#[test]
+fn goodbyes_of_guests_keep_no_full_member_out_that_restarts() {
+    let mut visited = Visited::new();
+    for who in [BEN, CAT] {
+        visited.story.kill(who);
+    }
+    visited.run(SECOND, &[]);
+    for who in [BEN, CAT] {
+        visited.come(who);
+    }
+    visited.stays(&[BEN, CAT]);
 }

@@ -146,7 +146,7 @@ pub(super) fn draw_early_stop(rng: &mut Rng, manifest: &mut Manifest) {
 /// In some worlds with liars a page hands one ticket to all guests: to liars, which do nothing but disturb, and to
 /// honest visitors that come meanwhile. Nothing else keeps newcomers waiting there.
 pub(super) fn draw_page(rng: &mut Rng, plan: &mut Plan, lie: Option<Lie>) {
-    if !rng.chance(0.1) && !matches!(lie, Some(Lie::Visit | Lie::Work)) {
+    if !rng.chance(0.1) && !lie.is_some_and(|lie| Lie::OF_PAGES.contains(&lie)) {
         return;
     }
     plan.has_page = true;
@@ -184,6 +184,40 @@ pub(super) fn draw_page(rng: &mut Rng, plan: &mut Plan, lie: Option<Lie>) {
         if manifest.feedback() {
             manifest.codec = Codec::Int8;
         }
+    }
+    if lie == Some(Lie::ComeAndGo) || lie.is_none() && rng.chance(0.25) {
+        plan.liars.as_mut().expect("a page has liars").lies = vec![Lie::ComeAndGo];
+        draw_trials(rng, plan);
+    }
+}
+
+/// Newcomers have trials, and nobody slows the others down: all are about as fast, on quick lines.
+fn draw_trials(rng: &mut Rng, plan: &mut Plan) {
+    const LENGTH_US: f64 = 100e6;
+    plan.round_us = 1e6 * rng.octaves(0.2, 0.5);
+    let rounds = LENGTH_US / plan.round_us;
+    let manifest = &mut plan.manifest;
+    (manifest.stand_aside, manifest.early_stop) = (true, None);
+    (manifest.local, manifest.overlap) = (None, false);
+    if manifest.codec == Codec::Sign {
+        manifest.codec = Codec::Int8;
+    }
+    manifest.batch = NonZeroU32::new(96).expect("not 0");
+    manifest.target = NonZeroU64::new(96 * rounds as u64).expect("many rounds");
+    plan.latency_us = plan.latency_us.min(2_000.0);
+    plan.rate_bytes_per_s = 2e7;
+    plan.jitter = 0.1;
+    let speed = 96e6 / plan.round_us / plan.peers.len() as f64;
+    for peer in &mut plan.peers {
+        peer.at_us = (rng.unit() * 0.3 * LENGTH_US) as u64;
+        peer.speed = speed * rng.octaves(0.8, 1.25);
+    }
+    plan.peers[0].at_us = 0;
+    plan.heal_at_share = 0.9;
+    plan.heal_at_us = 3 * LENGTH_US as u64;
+    if let Some(liars) = &mut plan.liars {
+        liars.every_us = plan.round_us;
+        liars.longest_us = LENGTH_US;
     }
 }
 
