@@ -8,7 +8,7 @@ use crate::ledger::Head;
 use crate::ledger::Record;
 use crate::ledger::stepping::{step_slots, zeros};
 use crate::numeric::codec::Codec;
-use crate::numeric::optim::{Slot, Step, clip_scale, norm_squared_without, views};
+use crate::numeric::optim::{Slot, Step, clip_scale, finite, norm_squared_without, views};
 use crate::run::config::Manifest;
 use crate::state::block::{BlockMut, digest_of};
 use crate::state::moments::Moments;
@@ -187,11 +187,14 @@ impl State {
         if updates.codec() == Codec::F32 {
             return updates.decode_into(range.clone(), &mut self.params[range]);
         }
-        updates.decode(range, |part, values| {
-            let params = self.params[part].iter_mut();
-            params.zip(values).for_each(|(param, change)| *param += change);
-        });
+        updates.decode(range, |part, values| add(&mut self.params[part], values));
     }
+}
+
+/// Adds the changes that an update tells.
+fn add(params: &mut [f32], changes: &[f32]) {
+    let params = params.iter_mut().zip(changes);
+    params.for_each(|(param, change)| *param = finite(*param + change));
 }
 
 /// The update of weights as sent to all: the new weights, or their change.
@@ -201,7 +204,7 @@ pub(crate) fn encode_update(codec: Codec, old: &[f32], new: &[f32]) -> Vec<u8> {
         codec.encode(new, &mut update);
         return update;
     }
-    // A change that is not finite or too large counts as none.
+    // No number counts as no change, and too much as the most that can be summed.
     let largest = Codec::LARGEST;
     let change = new.iter().zip(old).map(|(new, old)| new - old);
     let change = change.map(|x| {
@@ -253,10 +256,7 @@ impl State {
                 Codec::F32 => updates.decode(&update, params).expect("just encoded"),
                 _ => {
                     updates.decode(&update, &mut values).expect("just encoded");
-                    params
-                        .iter_mut()
-                        .zip(&values)
-                        .for_each(|(param, change)| *param += change);
+                    add(params, &values);
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 use crate::story::*;
 use annulus_core::optim::{CLIP, LocalSteps, Optimizer};
-use annulus_core::{Manifest, Topology};
+use annulus_core::{Exit, Manifest, Topology};
 use std::num::NonZeroU32;
 
 /// Three members learn a simple function, one of them contributes huge numbers for a second, and then all learn for
@@ -62,6 +62,30 @@ fn no_trace_remains_of_a_huge_way_of_local_steps() {
             };
             let off = after_a_lie(change, huge);
             assert!(off < 0.05, "{name}, {huge}: {off}");
+        }
+    }
+}
+
+/// With a rate that is far too high, parameters overflow. All end together, and hold the same finite numbers.
+#[test]
+fn members_whose_parameters_overflow_end_together() {
+    for (optimizer, _) in optimizers().into_iter().take(2) {
+        let mut story = Story::with(Topology::Direct, |manifest| {
+            manifest.min_peers = 3.try_into().unwrap();
+            (manifest.optimizer, manifest.lr) = (optimizer.clone(), 1e5);
+        });
+        story.optimum = Some(1.0);
+        story.gather(3, 100 * MILLI);
+        story.run(60 * SECOND);
+        for who in [ANN, BEN, CAT] {
+            assert_eq!(story.exits.get(&who), Some(&Exit::NotFinite), "{optimizer}");
+            let (peer, ann) = (&story.peers[&who], &story.peers[&ANN]);
+            assert_eq!(
+                (peer.head().round, peer.digest()),
+                (ann.head().round, ann.digest())
+            );
+            let mut numbers = peer.state().floats().flatten();
+            assert!(numbers.all(|x| x.is_finite()), "{optimizer}: {:?}", peer.state());
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Adam and AdamW (`torch.optim.Adam`, `torch.optim.AdamW`, without AMSGrad): one loop, two ways to decay.
 
-use super::Step;
+use super::{Step, finite};
 use crate::base::wide::wide;
 
 /// The smoothing factors of both moments.
@@ -69,9 +69,9 @@ pub(super) fn adam(
     wide!({
         for (((p, m), v), sum) in params.iter_mut().zip(m).zip(v).zip(sums) {
             let g = sum * step.scale + decay.l2 * *p;
-            *m = beta1 * *m + rest1 * g;
-            *v = beta2 * *v + rest2 * g * g;
-            *p = *p * decay.keep - step.size * (*m / (v.sqrt() * step.second + eps));
+            *m = finite(beta1 * *m + rest1 * g);
+            *v = finite(beta2 * *v + rest2 * g * g);
+            *p = finite(*p * decay.keep - step.size * (*m / (v.sqrt() * step.second + eps)));
         }
     });
 }

@@ -45,8 +45,9 @@ pub fn norm_squared_without(skipped: &[Range<usize>], start: usize, block: &[f32
 }
 
 /// The factor that brings a gradient of norm `norm` down to `max`: `min(1, max / (norm + 1e-6))`, as in
-/// `torch.nn.utils.clip_grad_norm_`. NaN if the norm is NaN.
+/// `torch.nn.utils.clip_grad_norm_`. 0 if the norm is NaN, as a keeper's false word may make it.
 pub fn clip_scale(norm: f64, max: f32) -> f32 {
     let scale = f64::from(max) / (norm + 1e-6);
-    if scale >= 1.0 { 1.0 } else { scale as f32 }
+    // With a NaN, `max` returns the other.
+    if scale >= 1.0 { 1.0 } else { scale.max(0.0) as f32 }
 }

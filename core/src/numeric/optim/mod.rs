@@ -5,6 +5,10 @@
 //! the platform's mathematics library. Each element stands alone: blocks (any sub-ranges of the vector) may be applied
 //! at different times and in any order.
 //!
+//! No step leaves an infinity or a NaN behind: what overflows becomes the largest number. `inf - inf` is a NaN with one
+//! sign on x86 and another on Arm, so that members would take each other's states for damaged. With such parameters no
+//! member's next contribution is finite, so that all end the run in the same round.
+//!
 //! It must not know what the vector means, who summed the gradients, or how they travelled.
 //!
 //! ```
@@ -274,6 +278,14 @@ impl Optimizer {
     }
 }
 
+/// The nearest number that is finite; the smallest for a NaN, whatever its sign. For all that a step stores.
+#[inline(always)]
+#[expect(clippy::manual_clamp, reason = "that would keep a NaN")]
+pub(crate) fn finite(x: f32) -> f32 {
+    // With a NaN, `max` returns the other.
+    x.max(f32::MIN).min(f32::MAX)
+}
+
 impl Step {
     /// The same step with the gradient scaled by this factor, as [`clip_scale`] gives it.
     pub fn clipped(self, factor: f32) -> Self {
@@ -300,7 +312,7 @@ impl Step {
         assert_eq!(values.len(), sums.len(), "a block's parts have one length");
         let rate = if self.of_deltas { -1.0 } else { rate };
         for (value, sum) in values.iter_mut().zip(sums) {
-            *value += rate * (sum * self.mean);
+            *value = finite(*value + rate * (sum * self.mean));
         }
     }
 }

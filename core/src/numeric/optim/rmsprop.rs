@@ -1,6 +1,6 @@
 //! RMSProp (`torch.optim.RMSprop`, not centred, no momentum).
 
-use super::Step;
+use super::{Step, finite};
 
 pub(super) fn rmsprop(
     step: &Step,
@@ -14,7 +14,7 @@ pub(super) fn rmsprop(
     let rest = 1.0 - alpha;
     for ((p, s), sum) in params.iter_mut().zip(squares).zip(sums) {
         let g = sum * step.scale + weight_decay * *p;
-        *s = alpha * *s + rest * g * g;
-        *p -= step.size * (g / (s.sqrt() + eps));
+        *s = finite(alpha * *s + rest * g * g);
+        *p = finite(*p - step.size * (g / (s.sqrt() + eps)));
     }
 }

@@ -1,11 +1,11 @@
 //! Stochastic gradient descent, plain and with momentum (`torch.optim.SGD` without dampening).
 
-use super::Step;
+use super::{Step, finite};
 
 pub(super) fn plain(step: &Step, weight_decay: f32, params: &mut [f32], sums: &[f32]) {
     for (p, sum) in params.iter_mut().zip(sums) {
         let g = sum * step.scale + weight_decay * *p;
-        *p -= step.size * g;
+        *p = finite(*p - step.size * g);
     }
 }
 
@@ -19,8 +19,8 @@ pub(super) fn momentum(
 ) {
     for ((p, v), sum) in params.iter_mut().zip(velocity).zip(sums) {
         let g = sum * step.scale + weight_decay * *p;
-        *v = momentum * *v + g;
-        *p -= step.size * *v;
+        *v = finite(momentum * *v + g);
+        *p = finite(*p - step.size * *v);
     }
 }
 
@@ -34,7 +34,7 @@ pub(super) fn nesterov(
 ) {
     for ((p, v), sum) in params.iter_mut().zip(velocity).zip(sums) {
         let g = sum * step.scale + weight_decay * *p;
-        *v = momentum * *v + g;
-        *p -= step.size * (g + momentum * *v);
+        *v = finite(momentum * *v + g);
+        *p = finite(*p - step.size * (g + momentum * *v));
     }
 }

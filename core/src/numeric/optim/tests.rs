@@ -123,7 +123,7 @@ fn clipping_is_pytorch_s() {
     }
     assert_eq!(clip_scale(norm, 10.0), 1.0);
     assert_eq!(clip_scale(0.0, 1.0), 1.0);
-    assert!(clip_scale(f64::NAN, 1.0).is_nan());
+    assert_eq!(clip_scale(f64::NAN, 1.0), 0.0);
     assert_eq!(clip_scale(f64::INFINITY, 1.0), 0.0);
 }
 
@@ -280,6 +280,75 @@ proptest! {
             let whole = run(&[(0, n)]);
             let blocks: Vec<_> = borders.windows(2).map(|w| (w[0], w[1])).rev().collect();
             prop_assert_eq!(&whole, &run(&blocks), "{}", optimizer);
+        }
+    }
+}
+
+/// Numbers at which something overflows, and any others.
+fn any_number() -> impl Strategy<Value = f32> {
+    let edges = [
+        f32::MAX,
+        f32::MIN,
+        1e38,
+        -3e37,
+        2e19,
+        -1e-38,
+        f32::MIN_POSITIVE,
+        0.0,
+        -0.0,
+        1.0,
+    ];
+    prop_oneof![
+        prop::sample::select(edges.to_vec()),
+        any::<f32>().prop_map(finite)
+    ]
+}
+
+proptest! {
+    /// All that a step may come upon: sums are finite, and so is the state before it.
+    #[test]
+    fn no_step_leaves_anything_behind_that_is_not_finite(
+        values in prop::collection::vec((any_number(), any_number(), any_number(), any_number()), 1..20),
+        (lr, weight_decay) in (any_number(), any_number()),
+        (mean, clip) in (1u32.., prop::option::of(any::<f64>())),
+        (number, fraction, eps) in (1u64.., 0f32..1.0, prop::sample::select(vec![f32::MIN_POSITIVE, 1e-8, 1e30])),
+        rate in 0f32..=1.0,
+    ) {
+        let (lr, weight_decay) = (lr.abs(), weight_decay.abs());
+        for mut optimizer in all_names() {
+            match &mut optimizer {
+                Optimizer::Sgd { weight_decay: decay } => *decay = weight_decay,
+                Optimizer::Momentum { momentum, weight_decay: decay, .. } => {
+                    (*momentum, *decay) = (fraction, weight_decay);
+                }
+                Optimizer::RmsProp { alpha, eps: least, weight_decay: decay } => {
+                    (*alpha, *least, *decay) = (fraction, eps, weight_decay);
+                }
+                Optimizer::Adam { beta1, beta2, eps: least, weight_decay: decay }
+                | Optimizer::AdamW { beta1, beta2, eps: least, weight_decay: decay } => {
+                    (*beta1, *beta2, *least, *decay) = (fraction, 1.0 - f32::EPSILON - fraction / 2.0, eps, weight_decay);
+                }
+            }
+            prop_assert_eq!(optimizer.check(), Ok(()));
+            let mut params: Vec<f32> = values.iter().map(|v| v.0).collect();
+            let sums: Vec<f32> = values.iter().map(|v| v.1).collect();
+            let mut slots: Vec<Vec<f32>> = vec![values.iter().map(|v| v.2).collect(), values.iter().map(|v| v.3).collect()];
+            slots.truncate(optimizer.slots());
+            for (slot, kind) in slots.iter_mut().zip(optimizer.slot_values()) {
+                if *kind == Values::Squares {
+                    slot.iter_mut().for_each(|square| *square = square.abs());
+                }
+            }
+            for round in 0..4 {
+                let step = optimizer.step(lr, number.saturating_add(round), 1.0 / mean as f32);
+                let step = clip.map_or(step, |norm| step.clipped(clip_scale(norm.sqrt(), 1.0)));
+                let mut views: Vec<&mut [f32]> = slots.iter_mut().map(Vec::as_mut_slice).collect();
+                optimizer.apply(&step, &mut params, &mut views, &sums, round % 2 == 0);
+                step.follow(rate, &mut params[..1], &sums[..1]);
+                let all = params.iter().chain(slots.iter().flatten());
+                let odd: Vec<&f32> = all.filter(|x| !x.is_finite()).collect();
+                prop_assert!(odd.is_empty(), "{} leaves {:?}", optimizer, odd);
+            }
         }
     }
 }
