@@ -100,6 +100,8 @@ pub enum Bug {
     CheckWithLaterState,
     /// Contributors compute some of the samples that end the run.
     GuestsEnd,
+    /// Contributors finish chunks although a full member is there.
+    GuestsOwn,
     /// The word of any peer ends a run early.
     AnyoneStops,
     /// Signatures of flushes are not checked.
@@ -154,6 +156,8 @@ pub enum Bug {
     CheckNothing,
     /// Messages that come too early are held without a bound.
     HoldWithoutEnd,
+    /// No mistake but a lie: an owner's sums are this `f32`, by its bits. Not one of [`Self::all`].
+    AnySum(u32),
 }
 
 impl Bug {
@@ -223,7 +227,7 @@ impl Bug {
     ];
 
     /// Bugs that only a liar exploits.
-    pub const OF_LIARS: [Self; 25] = [
+    pub const OF_LIARS: [Self; 26] = [
         Self::TrustFlushes,
         Self::TrustDecisions,
         Self::TrustHeaders,
@@ -242,6 +246,7 @@ impl Bug {
         Self::NoShares,
         Self::NoSpotChecks,
         Self::BlameNewcomers,
+        Self::GuestsOwn,
         Self::Forgive,
         Self::CompareNothing,
         Self::TrustSeals,
@@ -262,7 +267,7 @@ impl Bug {
     /// Bugs that only a liar exploits that holds some of a split model.
     pub const OF_LYING_HOLDERS: [Self; 1] = [Self::TakeAnyTensor];
 
-    /// All of them.
+    /// All mistakes.
     pub fn all() -> impl Iterator<Item = Self> {
         let honest = Self::OF_FAULTS.into_iter().chain(Self::OF_SPANS);
         honest.chain(Self::OF_LIARS).chain(Self::OF_LYING_HOLDERS)

@@ -405,6 +405,7 @@ mod tests {
     fn pieces_come_in_the_order_of_the_vector_however_jobs_are_cut() {
         let cut = Cut {
             members: 3,
+            guests: Vec::new(),
             len: 2 * PART + 12_345,
             piece: 16_384,
             grain: 1,
@@ -440,6 +441,7 @@ mod tests {
             .collect();
         let cut = Cut {
             members: 2,
+            guests: Vec::new(),
             len: 5000,
             piece: 256,
             grain: 1,

@@ -2,8 +2,7 @@
 //!
 //! A guest's device may be broken, or lie. Clipping bounds the step of a round. But one huge contribution is the whole
 //! sum, and Adam remembers its size for a thousand rounds. So the member that adds up shortens guests' pieces that are
-//! far longer than they should be. This adds no trust: that member decides the sum anyway. A full member compares
-//! with its own gradients, a guest with the full members' pieces.
+//! far longer than its own gradients. This adds no trust: that member decides the sum anyway. Guests add up nothing.
 //!
 //! Gradients of `w` samples are between `sqrt(w)` and `w` times as long as those of one, by how much samples agree. So
 //! an honest guest's are at most as long as the larger of these two says, whatever the numbers of samples. With local
@@ -35,7 +34,7 @@ pub struct Scale {
 
 impl Scale {
     /// That of a gradient, summed over `weight` samples.
-    pub(super) fn of(gradient: &[f32], weight: u32) -> Self {
+    fn of(gradient: &[f32], weight: u32) -> Self {
         let norm = norm_squared(gradient).sqrt();
         let samples = f64::from(weight);
         if weight == 0 || !norm.is_finite() {
@@ -48,7 +47,7 @@ impl Scale {
         }
     }
 
-    pub(super) fn max(self, other: Self) -> Self {
+    fn max(self, other: Self) -> Self {
         Self {
             per_sample: self.per_sample.max(other.per_sample),
             per_root: self.per_root.max(other.per_root),

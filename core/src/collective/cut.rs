@@ -1,8 +1,12 @@
 //! How a vector is cut: a chunk for each member, its owner, and each chunk into pieces. Pure index arithmetic.
+//!
+//! An owner may give its chunk any sum, and nobody can tell. So guests own nothing while a full member is there: their
+//! chunks have no elements, and one piece that carries headers.
 
 use super::kept::Kept;
 use super::lanes::Lanes;
 use crate::base::id::PeerId;
+use crate::base::planted::{self, Bug};
 use crate::ledger::Head;
 use crate::ledger::route::Batch;
 use crate::run::config::Manifest;
@@ -10,12 +14,14 @@ use crate::run::parts::Parts;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A vector of `len` elements, cut into `members` chunks, as equal as their borders allow, and these into pieces of
-/// at most `piece` elements.
+/// A vector of `len` elements, cut into `members` chunks, as equal as their borders allow but for those of guests, and
+/// these into pieces of at most `piece` elements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cut {
     /// Number of members, and of chunks.
     pub members: usize,
+    /// The places of members that own nothing, in order. There are others.
+    pub guests: Vec<usize>,
     /// Elements of the vector.
     pub len: usize,
     /// Elements of a piece.
@@ -51,8 +57,14 @@ impl Cut {
                 lanes,
             ))
         });
+        let is_guest = |place: &usize| !head.is_full(members[*place]);
+        let mut guests: Vec<usize> = (0..members.len()).filter(is_guest).collect();
+        if guests.len() == members.len() {
+            guests.clear();
+        }
         Self {
             members: members.len(),
+            guests,
             len: if trains { manifest.layout.len } else { 0 },
             piece,
             grain: manifest.moments.grain(),
@@ -62,16 +74,37 @@ impl Cut {
 
     /// Elements of a chunk, if members do not keep parts.
     pub fn chunk(&self, chunk: usize) -> Range<usize> {
+        let before = |place: usize| match planted::here(Bug::GuestsOwn) {
+            true => place,
+            false => self.owners_before(place),
+        };
+        let owners = before(self.members);
         // In 128 bits, so that it does not overflow on 32-bit targets.
-        let even = |c: usize| (self.len as u128 * c as u128 / self.members as u128) as usize;
+        let even = |c: usize| (self.len as u128 * c as u128 / owners as u128) as usize;
         let border = |c: usize| {
-            if c == self.members {
+            if c == owners {
                 self.len
             } else {
                 even(c) / self.grain * self.grain
             }
         };
-        border(chunk)..border(chunk + 1)
+        border(before(chunk))..border(before(chunk + 1))
+    }
+
+    /// Number of members that own elements, if there are any.
+    pub fn owners(&self) -> usize {
+        self.members - self.guests.len()
+    }
+
+    /// Number of such members before a place.
+    pub fn owners_before(&self, place: usize) -> usize {
+        place - self.guests.partition_point(|guest| *guest < place)
+    }
+
+    /// The place of an owner, given how many there are before it.
+    pub fn owner(&self, number: usize) -> usize {
+        let passed = |place: usize, guest: &usize| place + usize::from(*guest <= place);
+        self.guests.iter().fold(number, passed)
     }
 
     /// Number of pieces of a chunk: at least one, to carry the headers.

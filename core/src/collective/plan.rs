@@ -10,6 +10,9 @@
 //! ring order and is finished by its owner `c`. The finished chunk goes round once more, as far as `c-1`. 2(n-1)
 //! one-way delays; two links for each member.
 //!
+//! Guests stand beside the ring, if there is a full member: each gives its values to one full member, its *host*, and
+//! gets finished chunks from it. So no sum passes through a guest's hands, and the host sees its values alone.
+//!
 //! **Direct**: each member sends its values for a chunk straight to the owner, which adds them up in ring order
 //! from `c+1` on and sends the sum straight to all. This is a parameter server spread over all members, without
 //! servers beside the workers. Source: Jiang et al., "A Unified Architecture for Accelerating Distributed DNN Training in Heterogeneous GPU/CPU Clusters"
@@ -19,7 +22,7 @@
 //! If members keep parts of the moments, sums pass a chain of keepers before the update is sent to all: see
 //! [`Kept`]. Only the direct plan can do that.
 //!
-//! In both topologies a member sends and receives 2(n-1)/n of the vector. That holds with kept parts too, since
+//! In both topologies a member sends and receives 2(n-1)/n of the vector, if there are no guests. That holds with kept parts too, since
 //! keepers compute the update from the sum.
 
 use super::Cut;
@@ -91,50 +94,72 @@ impl Plan {
     /// The members whose sums of a piece go to a member, in the order in which it adds them.
     pub fn inputs(&self, place: (usize, usize), member: usize) -> impl Iterator<Item = usize> + use<> {
         let sums = self.sums(place);
-        let first = self.after(sums);
-        match self.topology {
-            Topology::Ring if member == first => self.run_of(first, 0),
-            Topology::Ring => self.run_of(self.before(member), 1),
-            Topology::Direct if member == sums => self.run_of(first, self.cut.members - 1),
-            Topology::Direct => self.run_of(first, 0),
-        }
+        let inputs: Vec<usize> = match self.topology {
+            Topology::Ring if self.is_guest(member) => self.host_of(member, sums).collect(),
+            Topology::Ring => {
+                let first = self.next(self.last(sums));
+                let before = (member != first).then(|| self.previous(member));
+                before.into_iter().chain(self.hosted(member, sums)).collect()
+            }
+            Topology::Direct if member == sums => {
+                self.run_of(self.after(sums), self.cut.members - 1).collect()
+            }
+            Topology::Direct => Vec::new(),
+        };
+        inputs.into_iter()
     }
 
     /// The receiver of a member's sum of a piece; `None` for the member that finishes it.
     pub fn partial_to(&self, place: (usize, usize), member: usize) -> Option<usize> {
         let sums = self.sums(place);
         (member != sums).then(|| match self.topology {
-            Topology::Ring => self.after(member),
+            Topology::Ring if self.is_guest(member) => self.host(member),
+            Topology::Ring if member == self.last(sums) => sums,
+            Topology::Ring => self.next(member),
             Topology::Direct => sums,
         })
     }
 
     /// How many members' values are in a member's sum of a piece.
     pub fn contributions(&self, place: (usize, usize), member: usize) -> usize {
-        let (n, sums) = (self.cut.members, self.sums(place));
+        let sums = self.sums(place);
         match self.topology {
-            Topology::Ring => (member + n - self.after(sums)) % n + 1,
-            Topology::Direct if member == sums => n,
-            Topology::Direct => 1,
+            _ if member == sums => self.cut.members,
+            Topology::Ring if !self.is_guest(member) => {
+                let (owners, first) = (self.cut.owners(), self.next(self.last(sums)));
+                let number = |member: usize| self.cut.owners_before(member);
+                let passed = (number(member) + owners - number(first)) % owners + 1;
+                let passed = (0..passed).map(|i| self.cut.owner((number(first) + i) % owners));
+                passed.map(|owner| 1 + self.hosted(owner, sums).count()).sum()
+            }
+            _ => 1,
         }
     }
 
     /// The member that sends a member the finished pieces of a chunk; `None` for the owner.
     pub fn finished_from(&self, chunk: usize, member: usize) -> Option<usize> {
         (member != chunk).then(|| match self.topology {
-            Topology::Ring => self.before(member),
+            Topology::Ring if self.is_guest(member) => self.host(member),
+            Topology::Ring if member == self.last(chunk) => chunk,
+            Topology::Ring => self.previous(member),
             Topology::Direct => chunk,
         })
     }
 
     /// The members to which a member sends the finished pieces of a chunk.
     pub fn finished_to(&self, chunk: usize, member: usize) -> impl Iterator<Item = usize> + use<> {
-        let next = self.after(member);
-        match self.topology {
-            Topology::Ring => self.run_of(next, usize::from(next != chunk)),
-            Topology::Direct if member == chunk => self.run_of(next, self.cut.members - 1),
-            Topology::Direct => self.run_of(next, 0),
-        }
+        let to: Vec<usize> = match self.topology {
+            Topology::Ring if self.is_guest(member) => self.host_of(member, chunk).collect(),
+            Topology::Ring => {
+                let next = Some(self.next(member)).filter(|next| *next != self.last(chunk));
+                next.into_iter().chain(self.hosted(member, chunk)).collect()
+            }
+            Topology::Direct if member == chunk => {
+                self.run_of(self.after(member), self.cut.members - 1).collect()
+            }
+            Topology::Direct => Vec::new(),
+        };
+        to.into_iter()
     }
 
     /// Whether owners sign what they finish. They must if each member gets finished chunks from their owners alone,
@@ -169,7 +194,49 @@ impl Plan {
         (member + 1) % self.cut.members
     }
 
-    fn before(&self, member: usize) -> usize {
-        (member + self.cut.members - 1) % self.cut.members
+    /// Whether a member stands beside the ring.
+    fn is_guest(&self, member: usize) -> bool {
+        self.cut.guests.binary_search(&member).is_ok()
+    }
+
+    /// The full member by which a guest takes part in a ring.
+    fn host(&self, guest: usize) -> usize {
+        let number = self.cut.guests.partition_point(|other| *other < guest);
+        self.cut.owner(number % self.cut.owners())
+    }
+
+    /// A guest's host, if the chunk is the guest's.
+    fn host_of(&self, guest: usize, chunk: usize) -> impl Iterator<Item = usize> + use<> {
+        (guest == chunk).then(|| self.host(guest)).into_iter()
+    }
+
+    /// The guests that a full member of a ring is the host of, but for the owner of a chunk.
+    fn hosted(&self, member: usize, but: usize) -> impl Iterator<Item = usize> {
+        let first = self.cut.owners_before(member);
+        let hosted = self.cut.guests.iter().copied().skip(first);
+        hosted
+            .step_by(self.cut.owners())
+            .filter(move |guest| *guest != but)
+    }
+
+    /// The full member of a ring at which a chunk's sum has come round: its owner, or that one's host.
+    fn last(&self, chunk: usize) -> usize {
+        match self.is_guest(chunk) {
+            true => self.host(chunk),
+            false => chunk,
+        }
+    }
+
+    /// The full member after another in a ring.
+    fn next(&self, member: usize) -> usize {
+        self.cut
+            .owner((self.cut.owners_before(member) + 1) % self.cut.owners())
+    }
+
+    /// The full member before another in a ring.
+    fn previous(&self, member: usize) -> usize {
+        let owners = self.cut.owners();
+        self.cut
+            .owner((self.cut.owners_before(member) + owners - 1) % owners)
     }
 }

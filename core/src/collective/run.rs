@@ -61,8 +61,8 @@ pub struct Run {
     waiting: usize,
     waiting_bytes: usize,
     room: Room,
-    /// The length to which guests' values may go, and which members are guests.
-    scale: Option<(Scale, u32, Vec<bool>)>,
+    /// The length to which guests' values may go, and how many times as many local steps they may take.
+    scale: Option<(Scale, u32)>,
     /// The rounding errors of this member's sums, if they were asked for.
     errors: Option<Vec<f32>>,
     /// Pieces sent to each member.
@@ -182,6 +182,7 @@ impl Run {
     pub fn take_gathered(&mut self) -> Assembly {
         let nothing = Cut {
             members: 1,
+            guests: Vec::new(),
             len: 0,
             piece: 1,
             grain: 1,

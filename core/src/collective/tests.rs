@@ -54,6 +54,7 @@ fn plan(topology: Topology, members: usize, len: usize, piece: usize) -> Plan {
 fn plan_in_grains(topology: Topology, members: usize, len: usize, (piece, grain): (usize, usize)) -> Plan {
     let cut = Cut {
         members,
+        guests: Vec::new(),
         len,
         piece: piece * grain,
         grain,
@@ -65,9 +66,34 @@ fn plan_in_grains(topology: Topology, members: usize, len: usize, (piece, grain)
 fn any_plan() -> impl Strategy<Value = Plan> {
     let topology = prop_oneof![Just(Topology::Ring), Just(Topology::Direct)];
     let grain = prop::sample::select(vec![1usize, 1, 8]);
-    (topology, 1usize..20, 0usize..500, 1usize..70, grain).prop_map(
-        |(topology, members, len, piece, grain)| plan_in_grains(topology, members, len, (piece, grain)),
+    (
+        topology,
+        1usize..20,
+        0usize..500,
+        1usize..70,
+        grain,
+        some_guests(),
     )
+        .prop_map(|(topology, members, len, piece, grain, guests)| {
+            let mut plan = plan_in_grains(topology, members, len, (piece, grain));
+            plan.cut.guests = guests_among(members, guests);
+            plan
+        })
+}
+
+/// A bit for each guest, or none.
+fn some_guests() -> impl Strategy<Value = u32> {
+    prop_oneof![Just(0), any::<u32>()]
+}
+
+/// Not all members are guests.
+fn guests_among(members: usize, bits: u32) -> Vec<usize> {
+    let guests: Vec<usize> = (0..members).filter(|member| bits >> member & 1 == 1).collect();
+    if guests.len() < members {
+        guests
+    } else {
+        Vec::new()
+    }
 }
 
 fn any_codec() -> impl Strategy<Value = Codec> {
@@ -185,9 +211,10 @@ proptest! {
         len in 0usize..500,
         pieces in 1usize..70,
         grain in prop::sample::select(vec![1usize, 8]),
+        guests in some_guests(),
     ) {
         let piece = pieces * grain;
-        let cut = Cut { members, len, piece, grain, kept: None };
+        let cut = Cut { members, guests: guests_among(members, guests), len, piece, grain, kept: None };
         let mut end = 0;
         for chunk in 0..members {
             for p in 0..cut.pieces(chunk) {
@@ -196,7 +223,10 @@ proptest! {
                 prop_assert!(range.clone().all(|element| cut.piece_end(element) == range.end));
                 prop_assert!(range.len() <= piece);
                 prop_assert!(range.start.is_multiple_of(grain) || range.is_empty());
-                prop_assert_eq!(cut.chunk(chunk), super::reference::chunk(&cut, chunk));
+                match cut.guests.contains(&chunk) {
+                    true => prop_assert!(range.is_empty() && p == 0),
+                    false => prop_assert_eq!(cut.chunk(chunk), super::reference::chunk(&cut, chunk)),
+                }
                 end = range.end;
             }
             prop_assert!(cut.range(chunk, cut.pieces(chunk)).is_none());
@@ -221,6 +251,25 @@ proptest! {
             prop_assert_eq!(plan.partial_to((chunk, 0), chunk), None);
             entered.sort_unstable();
             prop_assert_eq!(entered, (0..n).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn guests_add_up_and_forward_nothing_but_their_own_headers(plan in any_plan()) {
+        let n = plan.cut.members;
+        for (chunk, guest) in (0..n).flat_map(|chunk| plan.cut.guests.iter().map(move |guest| (chunk, *guest))) {
+            let own = chunk == guest;
+            prop_assert!(!own || plan.cut.chunk(chunk).is_empty());
+            prop_assert!(own || plan.inputs((chunk, 0), guest).next().is_none());
+            prop_assert!(own || plan.finished_to(chunk, guest).next().is_none());
+            let to = plan.partial_to((chunk, 0), guest);
+            prop_assert!(own || to.is_some_and(|to| to == chunk || !plan.cut.guests.contains(&to)));
+        }
+        // A member knows how many values are in what comes to it.
+        for (chunk, member) in (0..n).flat_map(|chunk| (0..n).map(move |member| (chunk, member))) {
+            let inputs = plan.inputs((chunk, 0), member);
+            let sum: usize = inputs.map(|input| plan.contributions((chunk, 0), input)).sum();
+            prop_assert_eq!(plan.contributions((chunk, 0), member), sum + 1);
         }
     }
 
@@ -259,7 +308,7 @@ proptest! {
         }
         // No two members begin with the same.
         first.sort_unstable();
-        prop_assert!(n == 1 || first == (0..n).collect::<Vec<_>>());
+        prop_assert!(n == 1 || !plan.cut.guests.is_empty() || first == (0..n).collect::<Vec<_>>());
     }
 
     #[test]
@@ -300,7 +349,11 @@ proptest! {
         // A member may own one element more than its share of each chunk and, if chunks begin at multiples of a
         // grain, up to that many more.
         let share = plan.cut.len.div_ceil(n) + plan.cut.grain - 1;
-        let most = 4 * (2 * (n - 1) * share);
+        let most = match plan.cut.guests.is_empty() {
+            true => 4 * (2 * (n - 1) * share),
+            // Full members' lines carry more.
+            false => 4 * n * (plan.cut.len + plan.cut.grain),
+        };
         let (mut sent, mut came, mut heard) = (vec![0; n], vec![0; n], vec![Vec::new(); n]);
         for (from, to, message) in &attempt.sent {
             let Message::Piece { data, headers, .. } = message else { panic!() };

@@ -553,7 +553,7 @@ impl Member {
             .settings
             .key
             .signed(&self.view.attempt(shared.head()), said);
-        spot_check::bound_guests(made, &self.view.members, &mut self.reduce, shared);
+        spot_check::bound_guests(made, &mut self.reduce, shared);
         let mut sends = Sends::default();
         let result = self.reduce.start(&made.gradient, header, &mut sends);
         self.agreement.watch(shared);

@@ -96,23 +96,18 @@ pub(crate) fn begin_attempt(reduce: &Run, allotment: &Allotment, shared: &mut Sh
     });
 }
 
-/// This member's values are ready, and it has guests: none of theirs may be far longer.
-pub(crate) fn bound_guests(own: &Made, members: &[PeerId], reduce: &mut Run, shared: &mut Shared) {
-    let head = &shared.lineage.head;
-    let member = |peer: &PeerId| head.position(*peer).map(|place| &head.members[place]);
-    let is_guest: Vec<bool> = members
-        .iter()
-        .map(|peer| member(peer).is_some_and(|member| !member.is_full()))
-        .collect();
-    if !is_guest.contains(&true) || shared.manifest.split.is_some() {
+/// This member's values are ready, and there are guests: none of theirs may be far longer.
+pub(crate) fn bound_guests(own: &Made, reduce: &mut Run, shared: &mut Shared) {
+    if !reduce.has_guests() || shared.manifest.split.is_some() {
         return;
     }
+    let head = &shared.lineage.head;
     let spot = &mut shared.spot;
     if own.weight > 0 && head.round >= spot.measures_at {
         spot.scale.note(&own.gradient, own.weight);
         spot.measures_at = head.round + MEASURED;
     }
-    reduce.bound(spot.scale, head.pace.batches.get(), is_guest);
+    reduce.bound(spot.scale, head.pace.batches.get());
 }
 
 /// A piece of the checked guest has come. With the last one, the check begins if the header with it counts samples.

@@ -105,7 +105,7 @@ impl World {
             } else {
                 Settings::LAG
             },
-            bug: self.bug,
+            bug: self.any_sum(i).or(self.bug),
             room: self.room(i),
             initial: self.initial(),
             saves_every: self.saves_every(),

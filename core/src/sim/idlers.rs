@@ -5,7 +5,6 @@ use super::device;
 use super::lie::Lie;
 use super::world::{What, World};
 use crate::base::id::{PeerId, Round};
-use crate::collective::Cut;
 use crate::peer::Commit;
 use crate::peer::device::Asked;
 use crate::peer::spot;
@@ -104,22 +103,17 @@ impl World {
         let (Some(topology), Some(me), true, false) = (before, me, is_plain, node.is_guest) else {
             return;
         };
-        let cut = Cut {
-            members: headers.len(),
-            len: manifest.layout.len,
-            piece: 1,
-            grain: manifest.moments.grain(),
-            kept: None,
-        };
-        let after = |place: usize| (place + 1) % headers.len();
-        for (place, header) in headers.iter().enumerate() {
+        let is_guest = |peer: &PeerId| self.by_id.get(peer).is_some_and(|j| self.nodes[*j].is_guest);
+        let (guests, full): (Vec<PeerId>, Vec<PeerId>) = headers.iter().map(|h| h.peer).partition(is_guest);
+        let me_of_full = full.iter().position(|peer| *peer == node.id);
+        for header in headers {
             let is_idler = self.by_id.get(&header.peer).is_some_and(|j| self.is_idler(*j));
-            let chunk = match topology {
-                Topology::Direct => Some(me),
-                Topology::Ring if after(place) == me => (0..headers.len()).find(|c| after(*c) == place),
-                Topology::Ring => None,
+            let number = guests.iter().position(|peer| *peer == header.peer);
+            // In a shorter vector some chunks are empty.
+            let comes = match topology {
+                Topology::Direct => manifest.layout.len >= full.len() * manifest.moments.grain(),
+                Topology::Ring => number.map(|number| number % full.len()) == me_of_full,
             };
-            let comes = chunk.is_some_and(|chunk| !cut.chunk(chunk).is_empty());
             let soon = SOON * spot::part(headers[me].weight.into(), false);
             let can_check = (1..=soon).contains(&header.weight.into());
             if !(is_idler && comes && can_check) {

@@ -86,6 +86,8 @@ pub enum Lie {
     Work,
     /// It says goodbye whenever somebody has a trial, and comes back.
     ComeAndGo,
+    /// The sums of the chunk that it owns are any numbers, the same for all.
+    Own,
 }
 
 impl Lie {
@@ -123,7 +125,7 @@ impl Lie {
     pub const OF_SPANS: [Self; 3] = [Self::Tensor, Self::Word, Self::Held];
 
     /// Lies that are told where a page hands one ticket to many.
-    pub const OF_PAGES: [Self; 3] = [Self::Visit, Self::Work, Self::ComeAndGo];
+    pub const OF_PAGES: [Self; 4] = [Self::Visit, Self::Work, Self::ComeAndGo, Self::Own];
 }
 
 impl fmt::Display for Lie {

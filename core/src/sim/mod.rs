@@ -206,6 +206,7 @@ pub fn worlds_of(bug: Bug) -> (Setup, bool, u64) {
         Bug::TakeAnyTensor => Some(Lie::Tensor),
         Bug::NoSpotChecks => Some(Lie::Work),
         Bug::BlameNewcomers => Some(Lie::ComeAndGo),
+        Bug::GuestsOwn => Some(Lie::Own),
         bug if Bug::OF_PAGES.contains(&bug) => Some(Lie::Visit),
         _ => None,
     };

@@ -3,13 +3,14 @@
 
 use super::faults::OPERATOR_US;
 use super::liars::INVENTED;
-use super::lie::{Episode, invented_key};
+use super::lie::{Episode, Lie, invented_key};
 use super::node::Node;
 use super::rng::Rng;
 use super::world::{World, tell};
 use crate::access::invitation::{Admission, Invitation, Role};
 use crate::access::signature::{Attempt, Key};
 use crate::base::id::{Contact, PeerId};
+use crate::base::planted::Bug;
 use crate::ledger::conviction::Conviction;
 use crate::ledger::{Header, Ready};
 use crate::peer::{Commit, Input, Peer};
@@ -111,6 +112,14 @@ impl World {
             self.starting += 1;
             self.revive(i, false);
         }
+    }
+
+    /// The sums of a liar that owns a chunk.
+    pub(super) fn any_sum(&self, i: usize) -> Option<Bug> {
+        let liars = self.plan.liars.as_ref()?;
+        let sum = [0.0f32, 1e3, -1e30][i % 3];
+        let lies = self.nodes[i].is_liar() && liars.lies.contains(&Lie::Own);
+        lies.then_some(Bug::AnySum(sum.to_bits()))
     }
 
     /// A liar shows that it has contradicted itself.

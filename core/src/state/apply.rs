@@ -240,6 +240,7 @@ mod tests {
         state.apply(manifest, &manifest.optimizer.step(0.1, 1, 0.5), 0..LEN, &sums);
         let cut = Cut {
             members: 3,
+            guests: Vec::new(),
             len: LEN,
             piece: 1024,
             grain: manifest.moments.grain(),

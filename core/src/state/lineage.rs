@@ -200,6 +200,7 @@ mod tests {
         let mut sums = Assembly::new(
             Cut {
                 members: 1,
+                guests: Vec::new(),
                 len: LEN,
                 piece: 256,
                 grain: 1,

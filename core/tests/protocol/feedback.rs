@@ -11,6 +11,7 @@ const MEMBERS: usize = 3;
 fn mean((codec, topology): (Codec, Topology), feedback: bool, rounds: usize, own: &[Vec<f32>]) -> Vec<f64> {
     let cut = Cut {
         members: MEMBERS,
+        guests: Vec::new(),
         len: LEN,
         piece: 48,
         grain: 1,

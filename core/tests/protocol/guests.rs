@@ -4,9 +4,10 @@ use crate::story::*;
 use annulus_core::codec::Codec;
 use annulus_core::invitation::{Invitation, Role};
 use annulus_core::ledger::Record;
+use annulus_core::planted::Bug;
 use annulus_core::signature::Key;
-use annulus_core::wire::Message;
-use annulus_core::{Contact, Event, Exit, Layout, Manifest, PeerId, Topology};
+use annulus_core::wire::{Leg, Message};
+use annulus_core::{Contact, Event, Exit, Layout, Manifest, Peer, PeerId, Topology};
 use std::num::{NonZeroU16, NonZeroU32};
 
 /// Full members that each compute 900 samples per second, and guests that claim to be far faster and return at once.
@@ -167,6 +168,85 @@ fn huge_values_of_a_guest_do_not_hold_up_learning() {
     for huge in [1e3, -1e3, 1e18, -1e30] {
         let off = after_huge_values(Some(huge));
         assert!(off < honest + 0.05, "{huge}: {off} instead of {honest}");
+    }
+}
+
+/// Full members and guests learn 1,024 weights for a minute with clipping, after `change`. Returns the largest distance of
+/// a weight from its optimum, which is a half at first.
+fn after_a_minute(
+    (full, guests): (u8, u8),
+    topology: Topology,
+    (optimizer, lr): (&str, f32),
+    change: impl FnOnce(&mut Story),
+) -> f32 {
+    let mut story = Story::with(topology, |manifest| {
+        manifest.layout = Layout::flat(1024);
+        manifest.piece = NonZeroU32::new(64).unwrap();
+        manifest.batch = 600.try_into().unwrap();
+        manifest.target = 10_000_000.try_into().unwrap();
+        (manifest.optimizer, manifest.lr) = (optimizer.parse().unwrap(), lr);
+        manifest.clip = Some(1.0);
+    });
+    story.optimum = Some(1.0);
+    change(&mut story);
+    let (members, guests) = gather(&mut story, full, guests);
+    story.run(60 * SECOND);
+    assert!(story.exits.is_empty() && story.are_together(&[members, guests].concat()));
+    story.farthest(ANN)
+}
+
+const OPTIMIZERS: [(&str, f32); 3] = [("adam", 0.01), ("sgd", 0.1), ("momentum", 0.03)];
+const GUEST: PeerId = PeerId([50; 32]);
+
+#[test]
+fn learning_goes_on_while_a_guest_gives_any_sum_for_the_chunk_that_it_would_own() {
+    for (topology, optimizer) in Topology::ALL.into_iter().flat_map(|t| OPTIMIZERS.map(|o| (t, o))) {
+        let honest = after_a_minute((3, 1), topology, optimizer, |_| {});
+        for sum in [0.0f32, 1e3, 1e30, -1e30] {
+            let off = after_a_minute((3, 1), topology, optimizer, |story| {
+                story.bugs.insert(GUEST, Bug::AnySum(sum.to_bits()));
+            });
+            println!("{topology} {optimizer:?} {sum}: {off} instead of {honest}");
+            assert!(
+                off < honest + 0.01 && off < 0.05,
+                "{topology} {optimizer:?} {sum}: {off}"
+            );
+        }
+    }
+}
+
+/// Six guests are honest towards full members only.
+#[test]
+fn learning_goes_on_while_guests_lie_to_each_other() {
+    for optimizer in OPTIMIZERS {
+        let off = [false, true].map(|lies| {
+            after_a_minute((3, 6), Topology::Direct, optimizer, |story| {
+                if lies {
+                    story.liar = Some((GUEST, lie_to_guests));
+                    story.accomplices.extend((51..56).map(|n| PeerId([n; 32])));
+                }
+            })
+        });
+        println!("{optimizer:?}: {off:?}");
+        assert!(off[1] < off[0] + 0.01 && off[1] < 0.05, "{optimizer:?}: {off:?}");
+    }
+}
+
+/// Guests get thirty times the opposite of what full members get.
+fn lie_to_guests(liar: &Peer, to: PeerId, message: &mut Message) {
+    if let Message::Piece {
+        leg: Leg::Partial,
+        data,
+        ..
+    } = message
+        && !liar.head().is_full(to)
+    {
+        let mut values = vec![0.0; data.len() / 4];
+        Codec::F32.decode(data, &mut values).unwrap();
+        values.iter_mut().for_each(|value| *value *= -30.0);
+        let mut lie = Vec::new();
+        Codec::F32.encode(&values, &mut lie);
+        *data = lie.into();
     }
 }
 

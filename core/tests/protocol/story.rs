@@ -6,6 +6,7 @@ use annulus_core::interface::{SpanDone, SpanWork};
 use annulus_core::invitation::Admission;
 use annulus_core::ledger::{Head, Record};
 use annulus_core::local::{LocalOptimizer, LocalRound};
+use annulus_core::planted::Bug;
 use annulus_core::saved::Saved;
 use annulus_core::shuffle;
 use annulus_core::wire::{Message, ViewKey};
@@ -88,6 +89,10 @@ pub struct Story {
     pub events: Vec<(u64, PeerId, Event)>,
     /// The peer whose messages are changed, and how.
     pub liar: Option<(PeerId, Lie)>,
+    /// Others whose messages are changed in the same way.
+    pub accomplices: BTreeSet<PeerId>,
+    /// What is wrong with peers' programs.
+    pub bugs: BTreeMap<PeerId, Bug>,
     /// In a split run, each peer saves its parts after every this many rounds; 0: never.
     pub saves_every: u64,
     /// How long each peer waits for others.
@@ -190,6 +195,8 @@ impl Story {
             heard: Vec::new(),
             events: Vec::new(),
             liar: None,
+            accomplices: BTreeSet::new(),
+            bugs: BTreeMap::new(),
             saves_every: 0,
             waits: Waits::default(),
             disks: BTreeMap::new(),
@@ -239,6 +246,7 @@ impl Story {
             started: self.now,
             saves_every: self.saves_every,
             waits: self.waits,
+            bug: self.bugs.get(&who).copied(),
             initial: self.manifest.split.as_ref().map(|_| {
                 let values = |range: &Range<usize>| vec![0.5; range.len()];
                 Initial::new(move |ranges| ranges.iter().map(values).collect())
@@ -507,7 +515,8 @@ impl Story {
         if let Message::Piece { view, .. } = &message {
             self.at_work.insert(from, *view);
         }
-        if let Some((_, lie)) = self.liar.filter(|(liar, _)| *liar == from) {
+        let lies = |liar: PeerId| liar == from || self.accomplices.contains(&from);
+        if let Some((_, lie)) = self.liar.filter(|(liar, _)| lies(*liar)) {
             lie(&self.peers[&from], to, &mut message);
         }
         if let Message::Block { .. } = &message {

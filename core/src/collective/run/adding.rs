@@ -41,19 +41,18 @@ impl Run {
         } else {
             &own[range.clone()]
         };
-        let shorter = self.shorten(&mut inputs, values, (chunk, piece));
-        let sum = match &shorter {
+        self.shorten(&mut inputs, values.len(), (chunk, piece));
+        let sum = match inputs.is_empty() && self.errors.is_none() {
             // Alone: nothing is added, and the sum may be the values themselves.
-            None if inputs.is_empty() && self.errors.is_none() => own.encoded(self.codec, range.clone()),
-            _ => {
-                let values = shorter.as_deref().unwrap_or(values);
-                self.add(
-                    inputs.into_iter().map(|(_, data)| data).collect(),
-                    values,
-                    (chunk, piece),
-                )?
-            }
+            true => own.encoded(self.codec, range.clone()),
+            false => self.add(
+                inputs.into_iter().map(|(_, data)| data).collect(),
+                values,
+                (chunk, piece),
+            )?,
         };
+        #[cfg(feature = "sim")]
+        let sum = self.any_sum((chunk, piece), sum);
         match self.plan.partial_to((chunk, piece), self.me) {
             Some(to) => self.send(to, Leg::Partial, (chunk, piece), (sum, None), out),
             None if self.plan.passes((chunk, piece), self.me).is_some() => {
@@ -67,6 +66,20 @@ impl Run {
             }
         }
         Ok(())
+    }
+
+    /// A lie: this owner's sum is any number.
+    #[cfg(feature = "sim")]
+    fn any_sum(&self, (chunk, piece): (usize, usize), sum: Bytes) -> Bytes {
+        let len = self.plan.cut.range(chunk, piece).map_or(0, |range| range.len());
+        match self.bug {
+            Some(Bug::AnySum(bits)) if self.plan.sums((chunk, piece)) == self.me => {
+                let mut any = Vec::with_capacity(sum.len());
+                self.codec.encode(&vec![f32::from_bits(bits); len], &mut any);
+                any.into()
+            }
+            _ => sum,
+        }
     }
 
     /// The encoded sum of a piece: what came from others, and this member's values.
@@ -91,7 +104,11 @@ impl Run {
             return Err(Violation::of_plan(self.members[by]));
         }
         #[cfg(feature = "sim")]
-        if self.planted(Bug::OwnerSkipsDecoding) && chunk == self.me && self.plan.cut.kept.is_none() {
+        if self.planted(Bug::OwnerSkipsDecoding)
+            && chunk == self.me
+            && !range.is_empty()
+            && self.plan.cut.kept.is_none()
+        {
             let exact =
                 super::super::sum::sum(self.codec, &inputs, own, &mut self.room).expect("added up above");
             self.gathered.exact.insert(range.start, exact.to_vec());

@@ -26,6 +26,7 @@ fn kept_plan() -> Plan {
         topology: Topology::Direct,
         cut: Cut {
             members: MEMBERS,
+            guests: Vec::new(),
             len: LEN,
             piece: 700,
             grain: 1,

@@ -2,8 +2,9 @@
 
 use super::{Errors, Ledger};
 use crate::base::id::{Digest, PeerId};
+use crate::base::planted::{self, Bug};
 use crate::collective::{Cut, reference};
-use crate::ledger::{Head, Record};
+use crate::ledger::{Head, Header, Record};
 use crate::numeric::optim::{Moments, clip_scale};
 use crate::run::config::Manifest;
 use crate::sim::means::{follow_means, square};
@@ -57,8 +58,8 @@ impl Ledger {
             let (sums, errors) = kept::sums(&self.points[&before].head, record, m, &values);
             return Ok((Some(sums), kept::by_author(record, errors, m.feedback())));
         }
-        let cut = cut(m, values.len());
-        let (sums, errors) = reference::sums(self.points[&before].head.pace.topology, &cut, m.codec, &values);
+        let head = &self.points[&before].head;
+        let (sums, errors) = reference::sums(head.pace.topology, &cut(m, head, record), m.codec, &values);
         let authors = record.headers.iter().map(|h| h.peer);
         let errors = authors.zip(errors).filter(|_| m.feedback()).collect();
         Ok((Some(sums), Some(errors)))
@@ -70,10 +71,16 @@ pub(super) fn errors_of_none() -> Errors {
     Some(BTreeMap::new())
 }
 
-/// The cut of the vector in a round that trains, among this many members.
-pub(super) fn cut(manifest: &Manifest, members: usize) -> Cut {
+/// The cut of the vector in a round that trains.
+fn cut(manifest: &Manifest, head: &Head, record: &Record) -> Cut {
+    let is_guest = |header: &Header| head.members.iter().any(|m| m.peer == header.peer && !m.is_full());
+    let places = record.headers.iter().enumerate();
+    let guests = places
+        .filter(|(_, header)| is_guest(header))
+        .map(|(place, _)| place);
     Cut {
-        members,
+        members: record.headers.len(),
+        guests: guests.filter(|_| !planted::here(Bug::GuestsOwn)).collect(),
         len: manifest.layout.len,
         piece: manifest.piece.get() as usize,
         grain: match manifest.moments {
@@ -92,9 +99,9 @@ pub(super) fn step(state: &mut State, manifest: &Manifest, head: &Head, record: 
             None => clip,
             Some(_) => farthest(manifest, head, clip),
         };
-        let cut = cut(manifest, record.headers.len());
+        let cut = cut(manifest, head, record);
         let mut squared = 0.0f64;
-        for owner in 0..cut.members {
+        for owner in (0..cut.members).filter(|member| !cut.guests.contains(member)) {
             let chunk = reference::chunk(&cut, owner);
             for start in chunk.clone().step_by(cut.piece) {
                 squared += square(manifest, start..chunk.end.min(start + cut.piece), sums);

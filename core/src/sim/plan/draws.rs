@@ -185,9 +185,15 @@ pub(super) fn draw_page(rng: &mut Rng, plan: &mut Plan, lie: Option<Lie>) {
             manifest.codec = Codec::Int8;
         }
     }
-    if lie == Some(Lie::ComeAndGo) || lie.is_none() && rng.chance(0.25) {
-        plan.liars.as_mut().expect("a page has liars").lies = vec![Lie::ComeAndGo];
-        draw_trials(rng, plan);
+    let others = [Some(Lie::ComeAndGo), Some(Lie::Own), None, None][rng.index(4)];
+    if let Some(other) = lie
+        .or(others)
+        .filter(|lie| matches!(lie, Lie::ComeAndGo | Lie::Own))
+    {
+        plan.liars.as_mut().expect("a page has liars").lies = vec![other];
+        if other == Lie::ComeAndGo {
+            draw_trials(rng, plan);
+        }
     }
 }
 
