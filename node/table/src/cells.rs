@@ -3,6 +3,7 @@
 use crate::category::Places;
 use crate::date::{Moment, Order};
 use crate::number::{MOST, Notation};
+use crate::row::Row;
 use crate::schema::{ColumnKind, DatePart, Format, Schema, is_gap, is_missing};
 use crate::text::{Bag, Lexicon};
 use serde_json::Value;
@@ -17,13 +18,6 @@ pub(crate) struct Cells {
     /// the cell is missing.
     values: Vec<f64>,
     texts: Vec<Bag>,
-}
-
-/// A row's cells.
-#[derive(Clone, Copy, Debug)]
-pub struct Row<'a> {
-    pub(crate) values: &'a [f64],
-    pub(crate) texts: &'a [Bag],
 }
 
 impl Cells {
@@ -52,16 +46,6 @@ impl Cells {
     /// Adds a cell that is not known.
     pub fn push_missing(&mut self) {
         self.values.push(f64::NAN);
-    }
-}
-
-impl Row<'_> {
-    /// The terms of a text; none if it is missing.
-    pub(crate) fn text(&self, column: usize) -> &[(u32, f32)] {
-        match self.values[column] {
-            value if value.is_nan() => &[],
-            value => &self.texts[value as usize],
-        }
     }
 }
 

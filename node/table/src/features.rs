@@ -6,7 +6,7 @@
 //! numbers in bins between octiles, piecewise linear (Gorishniy et al. 2022): of the bins below x all, of x's own the part
 //! below x, of the bins above none. The outer bins go on by one width.
 
-use crate::cells::Row;
+use crate::row::Row;
 use crate::schema::{ColumnKind, Numbers, Schema};
 
 /// Makes inputs of cells.

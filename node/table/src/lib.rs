@@ -39,6 +39,7 @@ mod options;
 mod parquet;
 mod plan;
 mod predict;
+mod row;
 mod schema;
 mod search;
 mod split;
@@ -46,7 +47,6 @@ mod table;
 mod text;
 
 pub use card::{card, plain, tested};
-pub use cells::Row;
 pub use csv::write_field;
 pub use date::Order;
 pub use error::{Fault, FaultList, Faults, TableError};
@@ -61,6 +61,7 @@ pub use plan::Plan;
 pub use predict::{
     Decision, Importance, Judged, Predicted, Predictor, class_json, describe_importance, judge, write_class,
 };
+pub use row::Row;
 pub use schema::{
     Categories, Column, ColumnKind, DatePart, Format, Ignored, Learnt, Numbers, Schema, Target, Trend,
 };

@@ -11,7 +11,7 @@ pub use json::class_json;
 pub use judged::{Judged, judge};
 
 use crate::category::Places;
-use crate::cells::{Cells, Found, Reader, Row};
+use crate::cells::{Cells, Found, Reader};
 use crate::csv::{Rows, write_field};
 use crate::error::{Fault, FaultList, Faults, TableError};
 use crate::features::Features;
@@ -19,6 +19,7 @@ use crate::metrics;
 use crate::network::{Member, Network, softmax};
 use crate::number::{grouped, listed, not_a_number};
 use crate::parquet::as_csv;
+use crate::row::Row;
 use crate::schema::{Format, Schema, Target};
 use crate::table::Table;
 use serde::{Deserialize, Serialize};

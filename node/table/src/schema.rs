@@ -2,9 +2,9 @@
 //!
 //! Statistics are kept as f32, whose text in JSON is exact.
 
-use crate::cells::Row;
 use crate::date::{Moment, Order};
 use crate::number::Notation;
+use crate::row::Row;
 use crate::text::Words;
 use serde::{Deserialize, Serialize};
 

@@ -8,13 +8,14 @@ mod refusals;
 use self::columns::Input;
 use self::divide::Divider;
 use crate::category::Places;
-use crate::cells::{Cells, Found, Reader, Row};
+use crate::cells::{Cells, Found, Reader};
 use crate::csv::Rows;
 use crate::error::{Fault, FaultList, Faults, TableError};
 use crate::kinds::Guesses;
 use crate::measure;
 use crate::number::Notation;
 use crate::options::{BadRows, ClassWeights, Kind, Options};
+use crate::row::Row;
 use crate::schema::{Column, Schema, Target, is_gap, is_missing};
 use crate::split::{Part, Split};
 

@@ -3,7 +3,10 @@
 //! The data is a folder with `model.onnx`, `weights.safetensors` and `samples.safetensors`. Members fetch all three from
 //! each other, so only the founder of a run needs them. The parameters keep the names and shapes of the state_dict.
 
+mod config;
 pub mod samples;
+
+pub use config::ModelFileConfig;
 
 use annulus_core::Digest;
 use annulus_graph::{
@@ -13,7 +16,6 @@ use annulus_graph::{
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Device, Int, Tensor, TensorData};
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
@@ -39,31 +41,6 @@ const MOST_EVALUATED: usize = 2_048;
 const PROBED: usize = 3;
 
 const NO_FOLDER: &str = "give --data FOLDER, a model that annulus.export has written";
-
-/// Settings of [`ModelFile`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct ModelFileConfig {
-    /// Share of the samples that are held out.
-    pub held_out: f64,
-    /// Which these are.
-    pub held_out_by: HeldOutBy,
-    /// Whether to take a file that was made for inference as it is.
-    pub as_is: bool,
-    /// The file of the folder whose weights the run starts from; empty: those of the model.
-    pub init: String,
-}
-
-impl Default for ModelFileConfig {
-    fn default() -> Self {
-        Self {
-            held_out: 0.1,
-            held_out_by: HeldOutBy::Draw,
-            as_is: false,
-            init: String::new(),
-        }
-    }
-}
 
 /// A model from a file, and its samples.
 pub struct ModelFile {

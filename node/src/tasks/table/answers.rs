@@ -1,8 +1,9 @@
 //! A trained model of a table that answers new rows.
 
-use super::{network, read};
+use super::network;
 use crate::task::{Predict, Predicted, Scored, TaskError, Tensors};
 use annulus_table::{Decision, Features, Options, Plan, Predictor, Schema};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -56,4 +57,18 @@ impl Predict for Answers {
     fn inputs(&self) -> Value {
         self.0.inputs_json()
     }
+}
+
+/// What a model file's metadata says under a key.
+pub(in crate::tasks) fn read<T: DeserializeOwned>(
+    metadata: &BTreeMap<String, String>,
+    key: &str,
+) -> Result<T, TaskError> {
+    let text = metadata.get(key).ok_or_else(|| {
+        format!(
+            "the model file says nothing of its {key}: export it with the run's data at hand (--data FILE)"
+        )
+    })?;
+    serde_json::from_str(text)
+        .map_err(|error| format!("the model file's {key} cannot be read: {error}").into())
 }

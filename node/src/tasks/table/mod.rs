@@ -18,7 +18,6 @@ use annulus_table::{
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Device, Tensor, TensorData};
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::num::{NonZeroU32, NonZeroU64};
@@ -35,9 +34,10 @@ use annulus_core::Digest;
 use annulus_net::files::read_named;
 #[cfg(not(target_family = "wasm"))]
 use annulus_table::{as_csv, unpacked};
+pub(super) use answers::read;
 use answers::{Answers, predictor};
 use model::Members;
-use rows::digest;
+use rows::{digest, mean_weight};
 
 /// Rows to evaluate at once: enough to keep a processor busy.
 const EVALUATION_BATCH: usize = 1_000;
@@ -475,18 +475,6 @@ impl TableTask {
     }
 }
 
-/// The mean weight of the training rows.
-fn mean_weight(table: &Table) -> Result<f64, TaskError> {
-    let rows = &table.rows.train;
-    let mean = rows.iter().map(|row| table.weight(*row)).sum::<f64>() / rows.len() as f64;
-    match mean > 0.0 {
-        true => Ok(mean),
-        false => Err(
-            "all training rows have the weight 0: name another column after weight, or leave it out".into(),
-        ),
-    }
-}
-
 fn network(plans: &[Plan], outputs: usize, tensors: &Tensors) -> Result<Network, TaskError> {
     let network = Network::of(plans, outputs, |name| tensors.get(name));
     network.ok_or_else(|| "the tensors are not those of the table's model".into())
@@ -495,20 +483,6 @@ fn network(plans: &[Plan], outputs: usize, tensors: &Tensors) -> Result<Network,
 pub(super) fn json<T: Serialize>(value: &T) -> String {
     // Plain data with text keys; numbers that are not finite become null.
     serde_json::to_string(value).expect("plain data can be written as JSON")
-}
-
-/// What a model file's metadata says under a key.
-pub(super) fn read<T: DeserializeOwned>(
-    metadata: &BTreeMap<String, String>,
-    key: &str,
-) -> Result<T, TaskError> {
-    let text = metadata.get(key).ok_or_else(|| {
-        format!(
-            "the model file says nothing of its {key}: export it with the run's data at hand (--data FILE)"
-        )
-    })?;
-    serde_json::from_str(text)
-        .map_err(|error| format!("the model file's {key} cannot be read: {error}").into())
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The rows of a table as training data.
 
 use super::{Batch, Rows, json};
-use crate::task::{Dataset, Draw};
+use crate::task::{Dataset, Draw, TaskError};
 use annulus_core::Digest;
 use annulus_core::random::SplitMix;
 use annulus_table::{Options, Table, Target};
@@ -99,4 +99,16 @@ pub(super) fn digest(table: &Table, options: &Options, weights: Option<&[u8]>) -
         hasher.update(weights);
     }
     Digest(*hasher.finalize().as_bytes())
+}
+
+/// The mean weight of the training rows.
+pub(super) fn mean_weight(table: &Table) -> Result<f64, TaskError> {
+    let rows = &table.rows.train;
+    let mean = rows.iter().map(|row| table.weight(*row)).sum::<f64>() / rows.len() as f64;
+    match mean > 0.0 {
+        true => Ok(mean),
+        false => Err(
+            "all training rows have the weight 0: name another column after weight, or leave it out".into(),
+        ),
+    }
 }

@@ -2,8 +2,8 @@
 //! 2001, "Random forests"; Fisher et al. 2019, "All models are wrong, but many are useful"). It needs no other model.
 
 use super::{Predictor, choice::Answers};
-use crate::cells::Row;
 use crate::number::{listed, short};
+use crate::row::Row;
 use crate::split::shuffled;
 use crate::table::Table;
 use serde::{Deserialize, Serialize};

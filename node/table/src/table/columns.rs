@@ -3,13 +3,14 @@
 use super::divide::Divider;
 use super::{AS_SAID, DIVIDES, Reading, WEIGHS};
 use crate::category::Places;
-use crate::cells::{Cells, Row};
+use crate::cells::Cells;
 use crate::date::{Moment, Order};
 use crate::error::TableError;
 use crate::kinds::{Guess, Guesses};
 use crate::measure;
 use crate::number::{grouped, not_a_number};
 use crate::options::{Kind, Log};
+use crate::row::Row;
 use crate::schema::{
     Column, ColumnKind, DatePart, Format, Ignored, Learnt, Numbers, Schema, Target, Trend, is_gap,
 };
