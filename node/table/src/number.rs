@@ -62,7 +62,7 @@ pub(crate) fn measured(cell: &str, comma: bool) -> Option<(f64, &str)> {
     };
     let body = &body[signed(body).unwrap_or(0)..];
     let beside = |unit: &&'static str| body.starts_with(*unit) || body.ends_with(*unit);
-    let unit = UNITS.into_iter().find(|unit| beside(&unit)).unwrap_or("");
+    let unit = UNITS.into_iter().find(|unit| beside(unit)).unwrap_or("");
     let body = body.strip_prefix(unit).unwrap_or(body);
     let body = body.strip_suffix(unit).unwrap_or(body).trim();
     // The sign may also follow the currency.

@@ -206,7 +206,14 @@ impl Predictor {
                 target.name()
             )));
         };
-        let read = self.right_answers();
+        let places = match target {
+            Target::Class { classes, .. } => Places::of(classes),
+            Target::Number { .. } => Places::of(&[]),
+        };
+        let read = |cell: &str| match target {
+            Target::Number { notation, .. } => notation.read(cell),
+            Target::Class { .. } => places.of_cell(cell).map(|place| place as f64),
+        };
         let mut actual = Vec::new();
         for row in 0..rows.len() {
             match read(rows.cell(row, column)) {
@@ -233,17 +240,6 @@ impl Predictor {
             Judged::of(target, &answers, &actual, self.decision),
             unseen.told(),
         ))
-    }
-
-    /// Reads the right answer in a cell of the target.
-    fn right_answers(&self) -> Box<dyn Fn(&str) -> Option<f64> + '_> {
-        match &self.schema.target {
-            Target::Number { notation, .. } => Box::new(|cell| notation.read(cell)),
-            Target::Class { classes, .. } => {
-                let places = Places::of(classes);
-                Box::new(move |cell| places.of_cell(cell).map(|place| place as f64))
-            }
-        }
     }
 
     /// Where the file has each input.
