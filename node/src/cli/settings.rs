@@ -5,7 +5,7 @@ mod sources;
 mod typed;
 mod values;
 
-use self::by_file::{a_table_in, unknown_ending};
+use self::by_file::{a_table_in, ending, unknown_ending};
 use self::sources::{file_assignments, word_assignments};
 use self::typed::{bare, typed};
 use self::values::{all_or_bytes, at_most, every, number, on, real, steps};
@@ -71,9 +71,7 @@ pub fn read(
         Some(text) => file_assignments(text)?,
         None => (None, Vec::new()),
     };
-    let ending = data
-        .and_then(Path::extension)
-        .map(|ending| ending.to_string_lossy().to_lowercase());
+    let ending = data.and_then(ending);
     let reads = |task: &&TaskFactory| {
         ending
             .as_ref()

@@ -106,7 +106,12 @@ fn a_peer_without_files_trains_a_model_from_a_file() {
 fn members_share_the_running_statistics_of_batch_norm() {
     let _turn = beside();
     let folder = Folder::new("batch-norm");
-    let (data, joined) = trained_by_two(&folder, "tabular", &["batch=24", "held_out=0.5", "held_out_by=last"], 100);
+    let (data, joined) = trained_by_two(
+        &folder,
+        "tabular",
+        &["batch=24", "held_out=0.5", "held_out_by=last"],
+        100,
+    );
 
     // The export has the buffers under PyTorch's names, and they have moved.
     let weights = data.join("weights.safetensors");

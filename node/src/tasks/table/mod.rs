@@ -118,7 +118,7 @@ impl Task for TableTask {
         "trials=12",
     ];
     const PREDICTS: Option<&'static str> = Some("NEW.csv");
-    const FILES: &'static [&'static str] = &["csv", "tsv", PACKED[0], PACKED[1]];
+    const FILES: &'static [&'static str] = &["csv", "tsv", PACKED[0], "csv.gz", "tsv.gz"];
     const PACKED: Option<&'static str> = Some(TABLE);
     const HELP: &'static [(&'static str, &'static str)] = help::HELP;
 
