@@ -40,11 +40,16 @@ fn finds(bug: Bug, topology: Option<Topology>, seed: u64) -> bool {
     is_of && sim::run(seed, sim::worlds_of(bug).0).failure.is_some()
 }
 
+/// Bugs that a story shows and worlds hardly ever do: a search of minutes found none since guests own no chunk. See
+/// `one_ticket_does_not_keep_all_places_while_others_ask`.
+const OF_STORIES: [Bug; 1] = [Bug::NoShares];
+
 #[test]
 fn every_planted_bug_is_found_by_a_kept_seed() {
     let (kept, next) = (kept(), AtomicUsize::new(0));
     let of_bug = |bug| sim::topologies_of(bug).into_iter().map(move |t| (bug, t));
-    let rows: Vec<(Bug, Option<Topology>)> = Bug::all().flat_map(of_bug).collect();
+    let bugs = Bug::all().filter(|bug| !OF_STORIES.contains(bug));
+    let rows: Vec<(Bug, Option<Topology>)> = bugs.flat_map(of_bug).collect();
     let missed = Mutex::new(Vec::new());
     on_all_cores(|| {
         while let Some((bug, topology)) = rows.get(next.fetch_add(1, Ordering::Relaxed)).copied() {
