@@ -7,7 +7,6 @@ use crate::store::which::Which;
 use crate::task::Predict;
 use crate::task_factory::TaskFactory;
 use annulus_net::files::read_named;
-use annulus_net::printable::printable;
 use annulus_table::unpacked;
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Read};
@@ -93,7 +92,7 @@ fn score(model: &dyn Predict, (name, bytes): (&str, &[u8]), json: bool) -> Resul
 }
 
 fn warn(note: &str) {
-    output::note(&printable(&format!("warning: {note}")));
+    output::note(&format!("warning: {note}"));
 }
 
 fn is_standard_input(file: &Path) -> bool {
