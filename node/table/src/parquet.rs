@@ -215,6 +215,7 @@ mod tests {
     #[cfg(feature = "parquet")]
     mod with_parquet {
         use super::*;
+        use crate::FaultList;
         use crate::csv::Rows;
         use ::parquet::data_type::DoubleType;
         use ::parquet::file::writer::SerializedFileWriter;
@@ -230,7 +231,7 @@ mod tests {
         /// The cells of a table, as pandas writes them.
         fn cells(csv: &[u8]) -> Vec<Vec<String>> {
             let (rows, faults) = Rows::read("t.csv", csv).unwrap();
-            assert_eq!(faults, []);
+            assert_eq!(faults, FaultList::default());
             let row = |row| {
                 (0..rows.header.len())
                     .map(|at| rows.field(row, at).to_owned())
