@@ -158,7 +158,7 @@ struct Visited {
     names: Vec<PeerId>,
     /// Names that have fallen silent, if they do so instead of saying goodbye.
     silent: Option<Vec<PeerId>>,
-    came: u8,
+    came: u32,
     members: BTreeSet<PeerId>,
 }
 
@@ -254,7 +254,7 @@ impl Visited {
             .collect();
         gone.into_iter().for_each(|name| self.story.kill(name));
         while self.names.len() < HELD {
-            let name = PeerId([100 + self.came % 100; 32]);
+            let name = PeerId([100 + (self.came % 100) as u8; 32]);
             self.came += 1;
             self.story.exits.remove(&name);
             let of_run = Invitation::of_run(Key::stand_in(self.story.manifest.key));

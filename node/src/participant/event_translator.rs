@@ -3,14 +3,16 @@
 use crate::events::{self, Event};
 use crate::net::link::Link;
 use crate::participant::driver::{Driver, Traffic};
-use annulus_core::aside::Aside;
+use annulus_core::aside::{Aside, Cause};
 use annulus_core::invitation::Role;
 use annulus_core::ledger::Head;
 use annulus_core::pace::Turn;
 use annulus_core::parts::Parts;
 use annulus_core::peer::{Change, Commit, Event as PeerEvent, OutcastReason};
 use annulus_core::shifts::{Goal, Shift};
+use annulus_core::wire::Slow;
 use annulus_core::{Peer, PeerId};
+use std::fmt::Write;
 use std::num::NonZeroU16;
 use std::time::Duration;
 
@@ -87,6 +89,11 @@ impl EventTranslator {
                     wait.as_secs()
                 ))]
             }
+            PeerEvent::TooSlow {
+                peer: who,
+                slow,
+                wait,
+            } => vec![warning(too_slow(*who, *slow, *wait, peer))],
             PeerEvent::Outlawed { peer, proven } => vec![warning(cut_off(*peer, *proven))],
             PeerEvent::FalseWork { peer } => vec![warning(idle(*peer))],
             PeerEvent::FalseUpdate { peer, part } => vec![warning(format!(
@@ -236,7 +243,12 @@ fn shift(shift: &Shift, head: &Head) -> Event {
 
 /// The events of a member that stands aside. The member itself also learns why it waits.
 fn stands_aside(aside: &Aside, me: &Peer, round: u64) -> Vec<Event> {
-    let reason = standing_aside(aside);
+    let mut reason = standing_aside(aside);
+    if aside.cause == Cause::Link
+        && let Some(cure) = cure(me)
+    {
+        reason = format!("{reason}. {cure}");
+    }
     let waits = (aside.peer == me.me()).then(|| Event::Waiting {
         why: format!("standing aside: {reason}"),
     });
@@ -247,6 +259,36 @@ fn stands_aside(aside: &Aside, me: &Peer, round: u64) -> Vec<Event> {
         reason,
     };
     [member].into_iter().chain(waits).collect()
+}
+
+/// A newcomer whose line cannot carry the run's rounds.
+fn too_slow(who: PeerId, slow: Slow, wait: Option<Duration>, me: &Peer) -> String {
+    let megabits = |bytes: u64| match bytes as f64 * 8e-6 {
+        few if few < 10.0 => format!("{few:.1}"),
+        many => format!("{many:.0}"),
+    };
+    let (carries, takes) = (megabits(slow.carries), megabits(slow.takes));
+    let mut text = match wait {
+        None => format!("{} cannot join: its line", who.to_hex()),
+        Some(_) => "this peer cannot join: its line".into(),
+    };
+    let _ = write!(
+        text,
+        " carries {carries} Mbit/s of the {takes} that the run's rounds take"
+    );
+    if let Some(wait) = wait {
+        let _ = write!(text, "; trying again in {} s", wait.as_secs());
+    }
+    if let Some(cure) = cure(me) {
+        let _ = write!(text, ". {cure}");
+    }
+    text
+}
+
+/// What makes a run bear slow lines, if it has no local steps yet.
+fn cure(me: &Peer) -> Option<&'static str> {
+    let is_open = me.manifest().local.is_none() && me.manifest().split.is_none();
+    is_open.then_some("Rounds that are seldom help: begin the run with local_steps=auto")
 }
 
 /// Why a peer stands aside, and for how long.

@@ -155,6 +155,14 @@ impl Agreement {
                         slow.insert(*peer);
                     }
                 }
+                Doing::Pausing => {
+                    let late = 2 * shared.detector.answer();
+                    let until = shared.pauses.until(&shared.manifest, late, shared.now);
+                    match until.filter(|_| shared.head().is_full(*peer)) {
+                        Some(_) => at_work = true,
+                        None => drop(slow.insert(*peer)),
+                    }
+                }
                 Doing::Waiting {
                     sent,
                     came,
