@@ -158,7 +158,6 @@ impl Newcomer {
         if self.sponsor.is_some() {
             return;
         }
-        self.following = false;
         // Those who wait do not all come back at once.
         let spread = Duration::from_secs(u64::from(shared.me().0[0] % 16));
         let wait = match slow {
@@ -166,6 +165,7 @@ impl Newcomer {
             Some(_) => TOO_SLOW * (1 << self.too_slow.min(MOST_DOUBLINGS)),
         };
         self.waits_until = shared.now + wait + spread;
+        self.seek(None, shared);
         shared.tell(match slow {
             None => Event::NoPlace { wait: wait + spread },
             Some(slow) => {
