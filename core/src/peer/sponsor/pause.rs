@@ -7,6 +7,7 @@ use super::{Sponsor, prompt, vector};
 use crate::access::invitation::Role;
 use crate::base::id::{PeerId, Round};
 use crate::base::time::Time;
+use crate::peer::catchup::WINDOW;
 use crate::peer::interface::Event;
 use crate::peer::shared::Shared;
 use crate::run::config::Manifest;
@@ -58,13 +59,14 @@ impl Follower {
         self.restarts >= OFTEN || self.restarts > 0 && !self.is_quick(bound)
     }
 
-    /// What its line carries, and what rounds up to `here` take.
-    fn measured(&self, here: Round, vector: usize, now: Time) -> Slow {
+    /// What its line carries, and what rounds up to `here` take. The last blocks may be on their way.
+    fn measured(&self, here: Round, vector: usize, block: usize, now: Time) -> Slow {
+        let blocks = self.bytes.saturating_sub((WINDOW * block) as u64);
         let us = (now - self.begun_at).as_micros().max(1);
         let rate = |bytes: u64| (u128::from(bytes) * 1_000_000 / us).min(u64::MAX.into()) as u64;
         let rounds = |n: Round| n.saturating_mul(vector as u64);
         Slow {
-            carries: rate(self.bytes + rounds(self.applied - self.since.min(self.applied))),
+            carries: rate(blocks + rounds(self.applied - self.since.min(self.applied))),
             takes: rate(rounds(here - self.since.min(here))),
         }
     }
@@ -91,8 +93,9 @@ impl Sponsor {
         let (bound, now, here) = (prompt(shared), shared.now, shared.head().round);
         let gone = |f: &Follower| f.gap && (f.is_slow(bound) || f.on_its_way(now) > HOPELESS);
         let slow = self.followers.iter().filter(|(_, f)| gone(f));
+        let block = shared.lineage.state.block_len(0).unwrap_or(0);
         let slow: Vec<(PeerId, Slow)> = slow
-            .map(|(peer, f)| (*peer, f.measured(here, vector(shared), now)))
+            .map(|(peer, f)| (*peer, f.measured(here, vector(shared), block, now)))
             .collect();
         for (peer, slow) in slow {
             self.keep_waiting(peer, Some(slow), shared);
