@@ -1,9 +1,9 @@
 //! Lets the peers of a run meet without a person who hands out tickets: by a file that all of them see, or by names.
 //!
 //! The file holds a ticket that members keep fresh. A peer that finds none founds the run and writes it; a lock beside
-//! the file picks the founder. With names nothing can pick one. But all peers have the same secret, from which the
-//! run's key is made, and so the same run: a peer that finds nobody begins it, and two that have both begun merge when
-//! they meet. This module does not know how a peer takes part.
+//! the file picks the founder. With names nothing can pick one. But all peers make the run's key from the same secret,
+//! and so they begin the same run: a peer that finds nobody begins it, and two that have both begun merge when they
+//! meet. This module does not know how a peer takes part.
 
 use crate::net::ticket::{Secret, Ticket};
 use crate::participant::error::Error;
