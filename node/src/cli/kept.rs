@@ -1,7 +1,6 @@
 //! The options of a peer that its folder keeps, so that the peer goes on as before without being told them again.
 
 use super::error::Error;
-use super::keys;
 use crate::store::options_file;
 use annulus_net::printable::printable_line;
 use clap::ArgMatches;
@@ -11,58 +10,59 @@ use std::path::Path;
 /// Most characters of these words that are shown.
 pub const SHOWN: usize = 1000;
 
-/// Options without a value that are kept.
-const FLAGS: [&str; 6] = [
-    "keep-data",
-    "no-port-mapping",
-    "no-announce",
-    "no-page",
-    "only-plugged-in",
-    "only-idle",
+/// What a folder keeps of one option or setting.
+struct Keeps {
+    name: &'static str,
+    form: Form,
+    /// Whether a peer takes it from its folder. A folder may come from somebody else, so these make a peer take less of the machine
+    /// than it would without them, or change when it saves and evaluates. None opens a port, announces an address, gives others a
+    /// right, or fills a disk.
+    is_taken: bool,
+}
+
+/// How it is typed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// `--NAME`.
+    Flag,
+    /// `--NAME=VALUE`.
+    Option,
+    /// `NAME=VALUE`.
+    Setting,
+}
+
+/// All that a folder keeps. Paths are not among it: a folder may come from somebody else, and its peer must not read or show files
+/// that its user did not name.
+static KEPT: [Keeps; 24] = [
+    keeps("keep-data", Form::Flag, true),
+    keeps("no-port-mapping", Form::Flag, true),
+    keeps("no-announce", Form::Flag, true),
+    keeps("no-page", Form::Flag, true),
+    keeps("only-plugged-in", Form::Flag, true),
+    keeps("only-idle", Form::Flag, true),
+    keeps("device", Form::Option, true),
+    keeps("listen", Form::Option, false),
+    keeps("advertise", Form::Option, false),
+    keeps("code-role", Form::Option, false),
+    keeps("host", Form::Option, false),
+    keeps("power", Form::Option, true),
+    keeps("memory", Form::Option, true),
+    keeps("spans", Form::Option, true),
+    keeps("gpu-memory", Form::Option, true),
+    keeps("cores", Form::Option, true),
+    keeps("hours", Form::Option, true),
+    keeps("nice", Form::Option, true),
+    keeps("leave-within", Form::Option, true),
+    keeps("eval_every", Form::Setting, true),
+    keeps("checkpoint_every", Form::Setting, true),
+    keeps("keep", Form::Setting, false),
+    keeps("keep_ledger", Form::Setting, true),
+    keeps("keep_best", Form::Setting, true),
 ];
 
-/// Options with a value that are kept. Paths are not: a folder may come from somebody else, and its peer must not read or
-/// show files that its user did not name.
-const VALUES: [&str; 13] = [
-    "device",
-    "listen",
-    "advertise",
-    "code-role",
-    "host",
-    "power",
-    "memory",
-    "spans",
-    "gpu-memory",
-    "cores",
-    "hours",
-    "nice",
-    "leave-within",
-];
-
-/// Options and settings that a peer takes from its folder. A folder may come from somebody else, so these make a peer take less of
-/// the machine than it would without them, or change when it saves and evaluates. None opens a port, announces an address, gives
-/// others a right, or fills a disk.
-const TAKEN: [&str; 19] = [
-    "keep-data",
-    "no-port-mapping",
-    "no-announce",
-    "no-page",
-    "only-plugged-in",
-    "only-idle",
-    "device",
-    "power",
-    "memory",
-    "spans",
-    "gpu-memory",
-    "cores",
-    "hours",
-    "nice",
-    "leave-within",
-    "eval_every",
-    "checkpoint_every",
-    "keep_ledger",
-    "keep_best",
-];
+const fn keeps(name: &'static str, form: Form, is_taken: bool) -> Keeps {
+    Keeps { name, form, is_taken }
+}
 
 /// The options that a folder keeps, as words.
 #[derive(Debug, Default)]
@@ -79,10 +79,12 @@ pub fn typed(matches: &ArgMatches) -> Vec<String> {
         matches.try_contains_id(id).is_ok() && matches.value_source(id) == Some(ValueSource::CommandLine)
     };
     let mut words = Vec::new();
-    for name in FLAGS.iter().filter(|name| is_typed(&id(name))) {
-        words.push(format!("--{name}"));
-    }
-    for name in VALUES.iter().filter(|name| is_typed(&id(name))) {
+    let options = KEPT.iter().filter(|kept| kept.form != Form::Setting);
+    for Keeps { name, form, .. } in options.filter(|kept| is_typed(&id(kept.name))) {
+        if *form == Form::Flag {
+            words.push(format!("--{name}"));
+            continue;
+        }
         let values = matches.get_raw(&id(name)).into_iter().flatten();
         for value in values {
             let word = format!("--{name}={}", value.to_string_lossy());
@@ -104,8 +106,8 @@ fn id(name: &str) -> String {
 pub fn read(dir: &Path) -> Result<Kept, Error> {
     let mut kept = Kept::default();
     for word in options_file::load(dir).map_err(Error::of)? {
-        match name_of(&word) {
-            Some(name) if TAKEN.contains(&name) => kept.taken.push(word),
+        match of_word(&word) {
+            Some(Keeps { is_taken: true, .. }) => kept.taken.push(word),
             Some(_) => kept.left.push(word),
             None => {
                 return Err(Error::failed(format!(
@@ -119,30 +121,43 @@ pub fn read(dir: &Path) -> Result<Kept, Error> {
     Ok(kept)
 }
 
-/// The name of the option or setting that a word sets, if it is one that a folder keeps.
-fn name_of(word: &str) -> Option<&str> {
+/// What a word sets, if a folder keeps it.
+fn of_word(word: &str) -> Option<&'static Keeps> {
     let (name, value) = match word.split_once('=') {
         Some((name, value)) => (name, Some(value)),
         None => (word, None),
     };
-    match (name.strip_prefix("--"), value) {
-        (Some(flag), None) => Some(flag).filter(|flag| FLAGS.contains(flag)),
-        (Some(option), Some(_)) => Some(option).filter(|option| VALUES.contains(option)),
-        (None, Some(_)) => keys::find(name).filter(|key| key.local).map(|key| key.name),
-        (None, None) => None,
-    }
+    let (name, form) = match (name.strip_prefix("--"), value) {
+        (Some(flag), None) => (flag, Form::Flag),
+        (Some(option), Some(_)) => (option, Form::Option),
+        (None, Some(_)) => (name, Form::Setting),
+        (None, None) => return None,
+    };
+    KEPT.iter().find(|kept| kept.name == name && kept.form == form)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::keys;
 
     #[test]
-    fn each_kept_option_is_taken_from_a_folder_or_known_to_be_typed_again() {
-        let settings = keys::KEYS.iter().filter(|key| key.local).map(|key| key.name);
-        let all: Vec<&str> = FLAGS.into_iter().chain(VALUES).chain(settings).collect();
-        assert!(TAKEN.iter().all(|name| all.contains(name)));
-        let left: Vec<&str> = all.into_iter().filter(|name| !TAKEN.contains(name)).collect();
-        assert_eq!(left, ["listen", "advertise", "code-role", "host", "keep"]);
+    fn each_setting_of_a_peer_is_kept() {
+        let of_peer = keys::KEYS.iter().filter(|key| key.local).map(|key| key.name);
+        let kept = KEPT.iter().filter(|kept| kept.form == Form::Setting);
+        let (mut of_peer, mut kept): (Vec<_>, Vec<_>) =
+            (of_peer.collect(), kept.map(|kept| kept.name).collect());
+        of_peer.sort_unstable();
+        kept.sort_unstable();
+        assert_eq!(of_peer, kept);
+    }
+
+    #[test]
+    fn a_folder_opens_nothing_and_fills_no_disk() {
+        let left = KEPT.iter().filter(|kept| !kept.is_taken).map(|kept| kept.name);
+        assert_eq!(
+            left.collect::<Vec<_>>(),
+            ["listen", "advertise", "code-role", "host", "keep"]
+        );
     }
 }
