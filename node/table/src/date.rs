@@ -271,10 +271,11 @@ fn month(word: &str) -> Option<u32> {
         "november",
         "december",
     ];
-    let word = word.to_ascii_lowercase();
-    let place = NAMES
-        .iter()
-        .position(|name| word.len() >= 3 && name.starts_with(&word));
+    let begins = |name: &&str| {
+        name.get(..word.len())
+            .is_some_and(|start| start.eq_ignore_ascii_case(word))
+    };
+    let place = NAMES.iter().position(|name| word.len() >= 3 && begins(name));
     place.map(|place| place as u32 + 1)
 }
 

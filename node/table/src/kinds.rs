@@ -51,6 +51,7 @@ pub(crate) struct Guesses<'a> {
 #[derive(Default)]
 struct Tally<'a> {
     numbers: u64,
+    /// Those with a unit.
     units: BTreeMap<&'a str, u64>,
 }
 
@@ -58,18 +59,19 @@ impl<'a> Tally<'a> {
     fn add(&mut self, measured: Option<(f64, &'a str)>) {
         if let Some((_, unit)) = measured {
             self.numbers += 1;
-            *self.units.entry(unit).or_default() += 1;
+            if !unit.is_empty() {
+                *self.units.entry(unit).or_default() += 1;
+            }
         }
     }
 
     /// The unit that most cells have. A bare number may be an amount of a currency, but no percentage.
     fn unit(&self) -> &'a str {
-        let bare = self.units.get("").copied().unwrap_or(0);
-        let units = self.units.iter().filter(|(unit, count)| match **unit {
-            "" => false,
-            "%" => **count > bare,
-            _ => true,
-        });
+        let bare = self.numbers - self.units.values().sum::<u64>();
+        let units = self
+            .units
+            .iter()
+            .filter(|(unit, count)| **unit != "%" || **count > bare);
         units
             .max_by_key(|(_, count)| **count)
             .map_or("", |(unit, _)| unit)
@@ -106,7 +108,8 @@ impl<'a> Guesses<'a> {
         }
     }
 
-    fn notation(&self, column: usize) -> Notation {
+    /// How a column writes its numbers.
+    pub fn notation(&self, column: usize) -> Notation {
         let [point, comma] = &self.tallies[column];
         let either = || {
             let has_comma = || self.cells(column).filled().any(|cell| cell.contains(','));
@@ -247,22 +250,37 @@ impl Seen {
         };
         for cell in cells.filled() {
             seen.filled += 1;
-            let dates = [Order::DayFirst, Order::MonthFirst].map(|order| Moment::read(cell, order));
-            seen.dates[0] += u64::from(dates[0].is_some());
-            seen.dates[1] += u64::from(dates[1].is_some());
-            // With points the day always comes first.
-            let pointed = || cell.bytes().find(|byte| !byte.is_ascii_digit()) == Some(b'.');
-            seen.ordered |= dates[0] != dates[1] && !pointed();
-            if let Some(value) = notation.read(cell) {
+            let number = notation.read(cell);
+            if let Some(value) = number {
                 seen.numbers += 1;
                 seen.whole &= value.trunc() == value;
                 seen.range = (seen.range.0.min(value), seen.range.1.max(value));
             } else if is_gap(cell) {
                 seen.marks += 1;
+                continue;
+            }
+            if number.is_none() || is_date_and_number(cell) {
+                seen.add_date(cell);
             }
         }
         seen.gaps = cells.rows.len() - seen.filled;
         seen
+    }
+
+    /// Counts a cell that may be a date.
+    fn add_date(&mut self, cell: &str) {
+        let of = |order| Moment::read(cell, order);
+        let day_first = of(Order::DayFirst);
+        // The order makes a difference only to a date of numbers.
+        let month_first = match cell.starts_with(|letter: char| letter.is_ascii_digit()) {
+            true => of(Order::MonthFirst),
+            false => day_first,
+        };
+        self.dates[0] += u64::from(day_first.is_some());
+        self.dates[1] += u64::from(month_first.is_some());
+        // With points the day always comes first.
+        let pointed = || cell.bytes().find(|byte| !byte.is_ascii_digit()) == Some(b'.');
+        self.ordered |= day_first != month_first && !pointed();
     }
 
     /// Whether a column with this many numbers, or dates, is a column of such: the other cells are gaps or a few mistakes.
@@ -328,6 +346,16 @@ impl Seen {
             grouped(self.numbers),
             grouped(*count)
         )
+    }
+}
+
+/// Whether a number may be a date too, as 20240305 and 2024.03 may.
+fn is_date_and_number(cell: &str) -> bool {
+    let digits = |text: &[u8]| text.iter().all(u8::is_ascii_digit);
+    match cell.as_bytes() {
+        cell if cell.len() == 8 => digits(cell),
+        [year @ .., b'.', _, _] => year.len() == 4 && digits(year),
+        _ => false,
     }
 }
 

@@ -26,6 +26,9 @@ const UNITS: [&str; 38] = [
     "INR", "CHF", "CAD", "AUD", "NZD", "BRL", "MXN", "RUB", "KRW", "TRY", "SEK", "NOK", "DKK", "PLN", "ZAR",
 ];
 
+/// Letters of the longest unit, and of an exponent.
+const MOST_LETTERS: usize = 4;
+
 /// Between thousands, beside the comma or the point: blanks and the Swiss apostrophes.
 const BETWEEN: [char; 6] = [' ', '\u{A0}', '\u{2009}', '\u{202F}', '\'', '\u{2019}'];
 
@@ -46,8 +49,16 @@ impl Notation {
 
 /// A number and its unit, which is empty if there is none.
 pub(crate) fn measured(cell: &str, comma: bool) -> Option<(f64, &str)> {
-    if !comma && let Some(value) = parse(cell) {
+    // Most numbers of a table are plain, and words have no digits or many letters; these are told apart quickly.
+    let is_whole = || cell.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-');
+    if (!comma || is_whole())
+        && let Some(value) = parse(cell)
+    {
         return Some((value, ""));
+    }
+    let count = |is: fn(&u8) -> bool| cell.as_bytes().iter().filter(|byte| is(byte)).count();
+    if count(u8::is_ascii_digit) == 0 || count(u8::is_ascii_alphabetic) > MOST_LETTERS {
+        return None;
     }
     let body = cell.strip_prefix('\'').unwrap_or(cell);
     let inner = body.strip_prefix('(').and_then(|body| body.strip_suffix(')'));
@@ -94,16 +105,15 @@ fn plain(body: &str, comma: bool) -> Option<String> {
         None if digits(whole) => whole.to_owned(),
         None => return None,
         Some(between) => {
-            let groups: Vec<&str> = whole.split(between).collect();
-            let (first, last) = (groups[0], groups[groups.len() - 1]);
+            let (first, rest) = whole.split_once(between)?;
             // In India the middle groups have two digits.
-            let middle = |group: &&str| group.len() == 3 || group.len() == 2 && between == ',';
+            let middle = |group: &str| group.len() == 3 || group.len() == 2 && between == ',';
             let sound = (1..=3).contains(&first.len())
                 && !first.starts_with('0')
-                && last.len() == 3
-                && groups[1..].iter().all(middle);
-            match sound && groups.iter().all(|group| digits(group)) {
-                true => groups.concat(),
+                && rest.rsplit(between).next().is_some_and(|last| last.len() == 3)
+                && rest.split(between).all(|group| middle(group) && digits(group));
+            match sound && digits(first) {
+                true => whole.replace(between, ""),
                 false => return None,
             }
         }

@@ -227,9 +227,12 @@ const GAPS: [&str; 31] = [
     "#value!", "#ref!", "#null!", "#num!", "unknown", "missing",
 ];
 
+/// The bytes of the longest.
+const LONGEST_GAP: usize = 8;
+
 /// Whether a cell stands for a number or a date that is missing.
 pub(crate) fn is_gap(cell: &str) -> bool {
-    cell.is_empty() || GAPS.iter().any(|mark| mark.eq_ignore_ascii_case(cell))
+    cell.is_empty() || cell.len() <= LONGEST_GAP && GAPS.iter().any(|mark| mark.eq_ignore_ascii_case(cell))
 }
 
 impl Target {
