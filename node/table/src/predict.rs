@@ -157,7 +157,7 @@ impl Predictor {
         let (rows, faults) = Rows::read(name, &as_csv(name, bytes, &mut |_, _| {})?)?;
         let columns = self.places(name, &rows)?;
         let mut unseen = Unseen::default();
-        let cells = self.cells(name, &rows, &columns, (faults, &mut unseen))?;
+        let cells = self.cells(name, &rows, &columns, (faults, &mut unseen, |_| None))?;
         let (mut out, separator) = (String::new(), rows.separator);
         let target = self.schema.target.name();
         let mut names: Vec<String> = rows.header.clone();
@@ -197,7 +197,7 @@ impl Predictor {
     ///
     /// As [`predict`](Self::predict), or if the target is missing somewhere or is no number or class of training.
     pub fn score(&self, name: &str, bytes: &[u8]) -> Result<(Judged, Vec<String>), TableError> {
-        let (rows, mut faults) = Rows::read(name, &as_csv(name, bytes, &mut |_, _| {})?)?;
+        let (rows, faults) = Rows::read(name, &as_csv(name, bytes, &mut |_, _| {})?)?;
         let columns = self.places(name, &rows)?;
         let target = &self.schema.target;
         let Some(column) = rows.column(target.name()) else {
@@ -215,21 +215,20 @@ impl Predictor {
             Target::Class { .. } => places.of_cell(cell).map(|place| place as f64),
         };
         let mut actual = Vec::new();
-        for row in 0..rows.len() {
-            match read(rows.cell(row, column)) {
-                Some(value) => actual.push(value),
-                None => faults.push(Fault {
+        let take = |row: usize| {
+            let cell = rows.cell(row, column);
+            actual.extend(read(cell));
+            read(cell).is_none().then(|| {
+                let shown: String = cell.chars().take(40).collect();
+                Fault {
                     line: rows.line(row),
                     column: Some(target.name().to_owned()),
-                    what: format!(
-                        "{:?} is no answer that the model can give",
-                        rows.cell(row, column)
-                    ),
-                }),
-            }
-        }
+                    what: format!("{shown:?} is no answer that the model can give"),
+                }
+            })
+        };
         let mut unseen = Unseen::default();
-        let cells = self.cells(name, &rows, &columns, (faults, &mut unseen))?;
+        let cells = self.cells(name, &rows, &columns, (faults, &mut unseen, take))?;
         if actual.is_empty() {
             return Err(TableError::Other(format!("{name} has no rows to judge by")));
         }
@@ -257,13 +256,13 @@ impl Predictor {
         }
     }
 
-    /// The cells of all rows, or all that is wrong with them.
+    /// The cells of all rows, or all that is wrong with them; `also`: what else is wrong with a row.
     fn cells(
         &self,
         name: &str,
         rows: &Rows,
         columns: &[usize],
-        (mut faults, unseen): (FaultList, &mut Unseen),
+        (mut faults, unseen, mut also): (FaultList, &mut Unseen, impl FnMut(usize) -> Option<Fault>),
     ) -> Result<Cells, TableError> {
         let (reader, mut cells) = (Reader::of(&self.schema), Cells::default());
         for row in 0..rows.len() {
@@ -271,6 +270,7 @@ impl Predictor {
                 // Nobody will need those before.
                 cells = Cells::default();
             }
+            also(row).into_iter().for_each(|fault| faults.push(fault));
             for (at, column) in columns.iter().enumerate() {
                 let text = rows.cell(row, *column);
                 let schema = &self.schema.columns[at];

@@ -128,10 +128,10 @@ impl Reading<'_> {
         self.can_be_target()?;
         let guesses = Guesses::of(self.rows, &self.options.missing);
         let divider = self.divider(&guesses)?;
-        let weights = self.weights()?;
+        let weights = self.weights(&guesses)?;
         let of_target = self.target(&guesses, target);
-        let (inputs, ignored) = self.inputs(&guesses, target, (&divider, weights))?;
-        let good = self.good(&of_target, (&inputs, &divider, weights), &mut faults);
+        let (inputs, ignored) = self.inputs(&guesses, target, (&divider, weights.as_ref()))?;
+        let good = self.good(&of_target, (&inputs, &divider, weights.as_ref()), &mut faults);
         if !faults.is_empty() && self.options.bad_rows == BadRows::Fail {
             return Err(TableError::Rows(Faults {
                 file: self.name.to_owned(),
@@ -187,9 +187,9 @@ impl Reading<'_> {
             }
         }
         self.measure_target(&mut schema, (&targets, &cells), &split)?;
-        let weight = |column: usize| {
-            let cells = good.iter().map(|row| self.rows.cell(*row, column));
-            cells.filter_map(weight_of).collect()
+        let weigh = |by: Weigher| {
+            let cells = good.iter().map(|row| self.rows.cell(*row, by.column));
+            cells.filter_map(|cell| by.weight(cell)).collect()
         };
         Ok(Table {
             cells,
@@ -200,19 +200,22 @@ impl Reading<'_> {
             name: self.name.to_owned(),
             examples: schema.ignored.iter().map(|column| self.example(column)).collect(),
             targets,
-            weights: weights.map(weight).unwrap_or_default(),
+            weights: weights.map(weigh).unwrap_or_default(),
             schema,
         })
     }
 
     /// The column with the weight of each row.
-    fn weights(&self) -> Result<Option<usize>, TableError> {
+    fn weights(&self, guesses: &Guesses) -> Result<Option<Weigher>, TableError> {
         match self.options.weight.as_str() {
             "" => Ok(None),
             name if name == self.options.target => self.fail(&format!(
                 "cannot weigh rows by {name}, which is to be predicted: name another column after weight"
             )),
-            name => self.named("weight", name).map(Some),
+            name => self.named("weight", name).map(|column| {
+                let notation = guesses.notation(column);
+                Some(Weigher { column, notation })
+            }),
         }
     }
 
@@ -220,7 +223,7 @@ impl Reading<'_> {
     fn good(
         &self,
         target: &Input,
-        (inputs, divider, weights): (&[Input], &Divider, Option<usize>),
+        (inputs, divider, weights): (&[Input], &Divider, Option<&Weigher>),
         faults: &mut FaultList,
     ) -> Vec<usize> {
         let mut good = Vec::new();
@@ -265,7 +268,8 @@ impl Reading<'_> {
                 ),
                 _ => {}
             }
-            if let Some(column) = weights.filter(|column| weight_of(of(*column)).is_none()) {
+            if let Some(Weigher { column, .. }) = weights.filter(|by| by.weight(of(by.column)).is_none()) {
+                let column = *column;
                 add(
                     Some(column),
                     format!("{:?} is no weight: give a number of at least 0", shown(column)),
@@ -302,7 +306,9 @@ impl Reading<'_> {
         let classes = measure::classes(cells.clone());
         self.are_classes(of.column, good, classes.len())?;
         let known = Places::of(&classes);
-        let places: Vec<usize> = cells.map(|cell| known.of_cell(cell).unwrap_or(0)).collect();
+        let places: Vec<usize> = cells
+            .map(|cell| known.of_cell(cell).expect("the classes are those of the cells"))
+            .collect();
         let values = places.iter().map(|place| *place as f64).collect();
         let counts = vec![0; classes.len()];
         drop(known);
@@ -316,9 +322,17 @@ impl Reading<'_> {
     }
 }
 
-/// What a cell says of its row's weight.
-fn weight_of(cell: &str) -> Option<f64> {
-    Notation::default().read(cell).filter(|weight| *weight >= 0.0)
+/// The column that says how much each row counts.
+struct Weigher {
+    column: usize,
+    notation: Notation,
+}
+
+impl Weigher {
+    /// What a cell says of its row's weight.
+    fn weight(&self, cell: &str) -> Option<f64> {
+        self.notation.read(cell).filter(|weight| *weight >= 0.0)
+    }
 }
 
 impl Options {

@@ -43,7 +43,7 @@ pub fn of_two_classes(
 /// best.
 pub(crate) fn best_threshold(probability: &[f64], actual: &[bool]) -> f64 {
     let sorted = Sorted::of(probability, actual);
-    let (_, least) = sorted.best_f1();
+    let least = sorted.least_at_best_f1();
     let below = sorted
         .steps
         .iter()
@@ -116,15 +116,15 @@ impl Sorted {
         sum
     }
 
-    /// The best F1, and the least probability that is positive then; of equal ones the highest.
-    fn best_f1(&self) -> (f64, f64) {
-        let mut best = (0.0, 1.0);
+    /// The least probability that is positive where F1 is best; of equally good ones the highest.
+    fn least_at_best_f1(&self) -> f64 {
+        let (mut best, mut least) = (0.0, 1.0);
         for (probability, positive, all) in &self.steps {
             let found = f1(*positive, all + self.positive);
-            if found > best.0 {
-                best = (found, *probability);
+            if found > best {
+                (best, least) = (found, *probability);
             }
         }
-        best
+        least
     }
 }

@@ -538,6 +538,8 @@ fn rows_with_the_right_answers_judge_a_model() {
             "line 2, column y: \"2\" is no answer that the model can give",
         ),
         (b"x,y\n", "no rows"),
+        // Two faults of one row.
+        (b"x,y\nq,2\n1,0\n", "1 of 2 rows"),
     ] {
         let error = predictor.score("new.csv", file).unwrap_err().to_string();
         assert!(error.contains(told), "{error}");

@@ -1,7 +1,7 @@
 //! Which columns are read and how, and what the training rows say of them.
 
 use super::divide::Divider;
-use super::{AS_SAID, DIVIDES, Reading, WEIGHS};
+use super::{AS_SAID, DIVIDES, Reading, WEIGHS, Weigher};
 use crate::category::Places;
 use crate::cells::Cells;
 use crate::date::{Moment, Order};
@@ -76,7 +76,7 @@ impl Reading<'_> {
         &self,
         guesses: &Guesses,
         target: usize,
-        (divider, weights): (&Divider, Option<usize>),
+        (divider, weights): (&Divider, Option<&Weigher>),
     ) -> Result<(Vec<Input>, Vec<Ignored>), TableError> {
         let (mut inputs, mut ignored) = (Vec::new(), Vec::new());
         for (column, name) in self.rows.header.iter().enumerate() {
@@ -109,7 +109,7 @@ impl Reading<'_> {
                     (if is_date { Kind::Date } else { kind }, String::new())
                 }
                 None if divides => (Kind::Ignore, DIVIDES.to_owned()),
-                None if weights == Some(column) => (Kind::Ignore, WEIGHS.to_owned()),
+                None if weights.is_some_and(|by| by.column == column) => (Kind::Ignore, WEIGHS.to_owned()),
                 None => (guess.kind, guess.why.clone()),
             };
             match kind {

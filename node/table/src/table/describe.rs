@@ -95,7 +95,7 @@ impl Table {
             );
         }
         if !self.skipped.is_empty() {
-            let _ = write!(text, "\nskipped {} rows:", grouped(self.skipped.len() as u64));
+            let _ = write!(text, "\nskipped {} rows:", grouped(self.skipped.rows()));
             for fault in self.skipped.iter().take(20) {
                 let _ = write!(text, "\n  {fault}");
             }

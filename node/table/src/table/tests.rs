@@ -71,6 +71,14 @@ fn all_faults_are_told_at_once_and_skipping_counts_exactly_the_rest() {
                 .as_str()
         )
     );
+    // Two faults of one row are one row.
+    let two = text.replace("29,45.5,Bern,text 29,\r", "29,4x,Bern,text 29,\r");
+    let table = Table::read("houses.csv", two.as_bytes(), &skip).unwrap();
+    assert!(
+        table.describe().contains("skipped 3 rows:"),
+        "{}",
+        table.describe()
+    );
     // As if they had never been there.
     let good: Vec<&str> = text
         .split("\r\n")

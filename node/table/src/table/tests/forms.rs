@@ -367,6 +367,10 @@ fn rows_may_have_weights_and_no_negative_ones() {
         told.contains("line 6, column w: \"-1\" is no weight: give a number of at least 0"),
         "{told}"
     );
+    // In a file with decimal commas this is one and a half.
+    let row = |at: usize| format!("{};{},500;{}", at % 9, at % 3, at * 7 % 50);
+    let table = read(60, "x;w;y", row, &by).unwrap();
+    assert_eq!([0, 1, 2].map(|row| table.weight(row)), [0.5, 1.5, 2.5]);
 }
 
 #[test]
