@@ -5,6 +5,8 @@ use crate::common::*;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
+#[cfg(target_os = "linux")]
+use std::time::{Duration, Instant};
 
 /// Rounds between two checkpoints.
 const INTERVAL: u64 = 50;
@@ -311,4 +313,53 @@ fn the_usual_folder_of_a_joiner_is_found_again() {
     let (mut second, mut third) = (join(), join());
     assert_eq!(BTreeSet::from([second.peer(), third.peer()]), names);
     first.members(3);
+}
+
+/// Kilobytes of memory that a peer's process takes, and its open files.
+#[cfg(target_os = "linux")]
+fn held(node: &Node) -> [u64; 2] {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", node.pid())).expect("it runs");
+    let memory = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let memory = memory.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok());
+    let files = std::fs::read_dir(format!("/proc/{}/fd", node.pid())).expect("it runs");
+    [memory.expect("a number"), files.count() as u64]
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+#[ignore = "takes a quarter of an hour; `cargo xtask prove` runs it"]
+fn a_kill_a_minute_fills_neither_disk_nor_memory() {
+    const MINUTES: usize = 14;
+    const KEEP: usize = 3;
+    let _turn = beside();
+    let folder = Folder::new("kills");
+    let (mut nodes, _) = three(&folder);
+    let mut by_minute = Vec::new();
+    for minute in 0..MINUTES {
+        let at = 1 + minute % 2;
+        nodes[at].kill();
+        nodes[0].rounds(20);
+        nodes[at] = resume(&folder, at);
+        nodes[0].members(3);
+        let next = Instant::now() + Duration::from_secs(55);
+        while Instant::now() < next {
+            for name in NAMES {
+                let saved = std::fs::read_dir(folder.0.join(name).join("checkpoints")).expect("a folder");
+                let saved: Vec<_> = saved.map(|entry| entry.expect("an entry").file_name()).collect();
+                let rounds = saved
+                    .iter()
+                    .filter(|name| name.to_string_lossy().ends_with(".safetensors"));
+                assert!(rounds.count() <= KEEP, "{name} after {minute} kills: {saved:?}");
+            }
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        by_minute.push(held(&nodes[0]));
+        println!("after {} kills: {:?}", minute + 1, by_minute[minute]);
+    }
+    // The first minutes fill caches.
+    let most = |minutes: &[[u64; 2]], what: usize| minutes.iter().map(|held| held[what]).max().expect("some");
+    let (first, last) = (&by_minute[2..MINUTES / 2], &by_minute[MINUTES / 2..]);
+    let (memory, files) = (most(first, 0), most(first, 1));
+    assert!(most(last, 0) <= memory + memory / 5, "memory: {by_minute:?}");
+    assert!(most(last, 1) <= files + 4, "open files: {by_minute:?}");
 }
