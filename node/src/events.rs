@@ -307,6 +307,9 @@ pub struct Done {
     /// Whether it is because most members saw no gain any more.
     #[serde(default)]
     pub stopped_early: bool,
+    /// Whether the run's time budget was used up by then, as this peer's clock says.
+    #[serde(default)]
+    pub out_of_time: bool,
     /// Whether its model is split over the members.
     pub split: bool,
     /// Digest of parameters and optimizer state after that round, 64 hexadecimal digits; of a split model that of the parts that

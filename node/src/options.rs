@@ -5,7 +5,7 @@
 
 mod every;
 
-pub use self::every::Every;
+pub use self::every::{Every, seconds};
 use annulus_core::codec::Codec;
 use annulus_core::invitation::Role;
 use annulus_core::optim::{CLIP, LocalSteps, Moments, Optimizer};

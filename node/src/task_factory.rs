@@ -17,6 +17,7 @@ use std::num::{NonZeroU32, NonZeroU64};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Makes a worker. Each thread that needs one calls it.
 pub type WorkerFactory = Arc<dyn Fn() -> Result<Box<dyn Worker>, WorkerError> + Send + Sync>;
@@ -101,6 +102,8 @@ pub struct LoadedTask {
     pub batch: Option<NonZeroU32>,
     /// Rounds that suit the data, where the user names no end.
     pub rounds: Option<NonZeroU64>,
+    /// How long a run may take; none: as long as it takes.
+    pub time: Option<Duration>,
     /// Samples to train on.
     pub samples: NonZeroU64,
     /// Where each of them lies in the data set that the data was made from.
@@ -407,6 +410,7 @@ fn load<T: Task>(
         description: task.description(),
         batch: task.suited_batch(),
         rounds: task.suited_rounds(),
+        time: task.time(),
         finish: Box::new(move |tensors| in_finish.finish(tensors)),
         live: Arc::new(move |tensors| in_live.live(tensors)),
         test: Arc::new(move |(metadata, tensors), take| {

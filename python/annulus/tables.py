@@ -64,7 +64,7 @@ def fit(
             trains alone.
         out: the run's folder, to keep it, and a data frame in it as data.tsv. Without it, only the model is kept.
         options: further options of `annulus train`.
-        settings: settings of the run, such as `rounds=3000`, `columns={"zip": "category"}` or `bad_rows="skip"`.
+        settings: settings of the run, such as `rounds=3000`, `time="10m"`, `columns={"zip": "category"}` or `bad_rows="skip"`.
 
     Raises:
         ProgramError: the table cannot be used. The message lists all rows that are wrong; line 2 is the first row.

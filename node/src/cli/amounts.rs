@@ -1,5 +1,6 @@
 //! Amounts as they are typed: fractions, times and sizes. An error says what to write.
 
+pub use crate::options::seconds;
 use std::time::Duration;
 
 /// A factor, at least 1.
@@ -19,23 +20,6 @@ pub fn milliseconds(text: &str) -> Result<Duration, String> {
     let ms = text.parse().ok().filter(|ms| (0.001..=1e6).contains(ms));
     let ms: f64 = ms.ok_or("write a number of milliseconds between 0.001 and 1000000, such as 170")?;
     Ok(Duration::from_secs_f64(ms / 1e3))
-}
-
-/// A time with its unit, at least a second, in seconds.
-pub fn seconds(text: &str) -> Result<u64, String> {
-    let unit = match text.chars().last() {
-        Some('s') => 1,
-        Some('m') => 60,
-        Some('h') => 3600,
-        Some('d') => 24 * 3600,
-        Some('w') => 7 * 24 * 3600,
-        _ => 0,
-    };
-    let number = text.get(..text.len().saturating_sub(1));
-    let number = number.and_then(|number| number.parse::<u64>().ok());
-    let seconds = number.and_then(|number| number.checked_mul(unit));
-    let seconds = seconds.filter(|seconds| *seconds > 0);
-    seconds.ok_or_else(|| "write a time of at least a second, as 90s, 30m, 12h, 7d or 4w".into())
 }
 
 /// A fraction of the time.
@@ -92,15 +76,6 @@ mod tests {
         ] {
             let error = bytes(bad).unwrap_err();
             assert!(error.contains("800M"), "{bad}");
-        }
-    }
-
-    #[test]
-    fn times_are_read_with_their_units() {
-        assert_eq!(seconds("90s"), Ok(90));
-        assert_eq!(seconds("7d"), Ok(7 * 86_400));
-        for wrong in ["", "d", "7", "7 d", "-1d", "0h", "7y", "99999999999999999w", "7ä"] {
-            assert!(seconds(wrong).is_err(), "{wrong}");
         }
     }
 

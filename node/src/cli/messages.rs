@@ -205,6 +205,7 @@ fn result(done: &Done, style: Style) -> Vec<String> {
         return vec!["left before it had caught up; nothing to save".into()];
     };
     let (color, word) = match (done.finished, done.stopped_early) {
+        (true, true) if done.out_of_time => (Color::Green, "stopped early, as the time was over,"),
         (true, true) => (Color::Green, "stopped early, as the loss falls no more,"),
         (true, false) => (Color::Green, "done"),
         (false, _) => (Color::Yellow, "left"),

@@ -9,7 +9,8 @@ use super::output;
 use super::settings;
 use crate::forecast::{Conditions, Forecast, Mode};
 use crate::options::SplitRun;
-use crate::participant::run_setup::{self, Means, TriedOut};
+use crate::participant::run_setup::Means;
+use crate::participant::try_out::{self, TriedOut};
 use crate::task_factory::TaskFactory;
 use annulus_core::Topology;
 use annulus_core::codec::Codec;
@@ -123,7 +124,7 @@ pub fn run(args: &Args, tasks: &[TaskFactory]) -> Result<(), Error> {
         device: &args.device,
         memory: None,
     };
-    let tried = run_setup::try_out(&settings.run, given, args.speed.is_none(), tasks).map_err(Error::of)?;
+    let tried = try_out::try_out(&settings.run, given, args.speed.is_none(), tasks).map_err(Error::of)?;
     let conditions = Conditions {
         elements: tried.elements,
         batch: f64::from(settings.run.batch.get()),

@@ -14,7 +14,7 @@ use super::output::{self, Log, LogFormat};
 use super::process;
 use super::settings::{self, Settings};
 use crate::options::{ActedSpeed, Hours, Local, Meet, Page, SplitRun, Start, TrainOptions, When};
-use crate::participant::{run_setup, start};
+use crate::participant::{start, try_out};
 use crate::store::run_dir::RunDir;
 use crate::task_factory::TaskFactory;
 use annulus_core::invitation::Role;
@@ -282,7 +282,7 @@ pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<Exit, Error> {
 /// Does what the options say, which the arguments mean.
 pub(super) fn carry_out(args: &Args, options: TrainOptions, tasks: &[TaskFactory]) -> Result<Exit, Error> {
     if args.dry_run {
-        let (manifest, device) = run_setup::plan(&options, tasks).map_err(Error::of)?;
+        let (manifest, device) = try_out::plan(&options, tasks).map_err(Error::of)?;
         let plan = Plan::of(&manifest, &options.local, device);
         output::print(&tell_plan(&plan, &options, args.local.log_format));
         return Ok(Exit::Done);

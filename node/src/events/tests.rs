@@ -39,6 +39,7 @@ fn samples() -> Vec<Event> {
         round: 8,
         finished: true,
         stopped_early: true,
+        out_of_time: false,
         split: false,
         digest: Some("cd".repeat(32)),
         loss: 0.2,

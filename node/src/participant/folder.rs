@@ -8,7 +8,7 @@ use crate::store::known::Known;
 use crate::store::lock::RunLock;
 use crate::store::options_file;
 use crate::store::run_dir::{CheckpointError, RunDir};
-use annulus_core::RunId;
+use annulus_core::{Manifest, RunId};
 use annulus_net::files::{At, FileError};
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -115,18 +115,23 @@ impl Folder {
         Ok(RunDir::is_begun(self.path())?)
     }
 
+    /// The run that has begun here, if any has.
+    pub fn begun(&self) -> Result<Option<Manifest>, Error> {
+        match self.has_run()? {
+            true => Ok(Some(RunDir::open(self.path())?.manifest().clone())),
+            false => Ok(None),
+        }
+    }
+
     /// Whether this run has begun here.
     ///
     /// # Errors
     ///
     /// If another run has.
     pub fn holds(&self, run: RunId) -> Result<bool, Error> {
-        if !self.has_run()? {
-            return Ok(false);
-        }
-        match RunDir::open(self.path())?.manifest().run_id() == run {
-            true => Ok(true),
-            false => Err(self.occupied()),
+        match self.begun()?.map(|begun| begun.run_id() == run) {
+            Some(false) => Err(self.occupied()),
+            other => Ok(other.is_some()),
         }
     }
 

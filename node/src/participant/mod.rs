@@ -10,6 +10,8 @@ pub mod room;
 pub mod trace;
 
 #[cfg(feature = "native")]
+mod budget;
+#[cfg(feature = "native")]
 mod cgroup;
 #[cfg(feature = "native")]
 pub mod error;
@@ -51,5 +53,7 @@ pub mod senses;
 pub mod split;
 #[cfg(feature = "native")]
 pub mod start;
+#[cfg(feature = "native")]
+pub mod try_out;
 #[cfg(feature = "native")]
 pub mod workers;

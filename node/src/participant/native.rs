@@ -8,6 +8,7 @@ use crate::net::link::{DialError, LinkEvent, Refusal};
 use crate::net::mapping::Outside;
 use crate::net::quic::QuicLink;
 use crate::options::Local;
+use crate::participant::budget::BY_TIME_ALONE;
 use crate::participant::compute::ComputeResult;
 use crate::participant::driver::Driver;
 use crate::participant::error::Error;
@@ -44,7 +45,7 @@ mod recording;
 mod restoring;
 mod working;
 
-use gains::Gains;
+use gains::{Clock, Gains};
 use look::{Meeting, is_member_with};
 use nearby::Nearby;
 use restoring::{Disk, Restored};
@@ -87,7 +88,9 @@ impl<'a> Participant<'a> {
         sink: Sink<'a>,
     ) -> Self {
         if let Some(stop) = manifest.early_stop {
-            local.eval_every = stop.every.get().into();
+            if stop.patience != BY_TIME_ALONE || local.eval_every == 0 {
+                local.eval_every = stop.every.get().into();
+            }
             local.keep_best = true;
         }
         let (to_loop, results) = unbounded_channel();
@@ -163,6 +166,7 @@ impl<'a> Participant<'a> {
             last_loss: f32::NAN,
             last_eval: None,
             gains,
+            clock: Clock::of(setup.time),
             refused: None,
             failure: None,
             told_of_data: false,
@@ -288,6 +292,7 @@ struct NativeHost<'a> {
     last_eval: Option<(Round, Eval)>,
     /// Whether evaluations show any gain, if the run stops early.
     gains: Gains,
+    clock: Clock,
     refused: Option<WorkerError>,
     failure: Option<Error>,
     /// Whether the user knows that newcomers cannot get the data here.

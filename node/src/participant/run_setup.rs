@@ -1,48 +1,24 @@
-//! Sets up task, data, device and worker, for a new run or for an existing one that they are checked against. And the
-//! plan of a dry run, which needs nothing else.
+//! Sets up task, data, device and worker, for a new run or for an existing one that they are checked against.
 
 use crate::data::Stock;
 use crate::device::{self, DeviceRequest, OpenDevice};
-use crate::net::ticket::Secret;
-use crate::options::{self, Length, Local, NewRun, SplitRun, Start, TrainOptions};
-use crate::participant::compute::{ComputeResult, warm_up};
+use crate::options::{self, Length, Local, NewRun, SplitRun};
 use crate::participant::error::Error;
 use crate::participant::gpu_memory::Limit;
 use crate::participant::run_data::{load_new, load_of_run, load_to_write};
 use crate::participant::{memory, split};
-use crate::store::run_dir::RunDir;
 use crate::task::Rows;
 use crate::task_factory::{Drawing, LoadedTask, TaskFactory, WorkerFactory};
 use crate::trainer::span::{self, Inference, MakeSpan, ModelSteps, SplitModel, Weights};
 use crate::trainer::{TrainerOptions, Worker};
 use annulus_core::config::ManifestError;
-use annulus_core::interface::Input;
 use annulus_core::optim::{Moments, Optimizer, Schedule};
 use annulus_core::split::Split;
 use annulus_core::{DataSource, Layout, Manifest, PeerId, State};
-use burn::tensor::read_sync;
 use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
-
-/// What a run would need, without starting it.
-pub fn plan(options: &TrainOptions, factories: &[TaskFactory]) -> Result<(Manifest, String), Error> {
-    let (manifest, setup) = match &options.start {
-        Start::New(run) | Start::Meet(run, ..) => {
-            // A real run draws its own key.
-            let key = Secret::generate().key().peer();
-            let (setup, manifest) = prepare(run, key, Means::of(&options.local), factories)?;
-            (manifest, setup)
-        }
-        Start::Resume(dir) => {
-            let manifest = RunDir::open(dir)?.manifest().clone();
-            let setup = RunSetup::of(&manifest, &options.local, factories)?;
-            (manifest, setup)
-        }
-    };
-    Ok((manifest, setup.device.name.clone()))
-}
+use std::time::Duration;
 
 /// Everything that computes.
 pub(crate) struct RunSetup {
@@ -54,6 +30,8 @@ pub(crate) struct RunSetup {
     pub files: Option<Stock>,
     /// What the task made of the data, in lines for a person; empty: nothing to tell.
     pub description: String,
+    /// How long the whole run may take, or what is left of it; none: as long as it takes.
+    pub time: Option<Duration>,
 }
 
 /// The part of the model that a peer computes.
@@ -204,6 +182,7 @@ impl RunSetup {
             memory: None,
             files: loaded.files.clone().map(Stock::new),
             description: loaded.description.clone(),
+            time: loaded.time,
         })
     }
 
@@ -299,57 +278,6 @@ impl RunSetup {
     }
 }
 
-/// A model that was tried out on a device.
-pub struct TriedOut {
-    /// Its parameters.
-    pub elements: usize,
-    /// Bytes of parameters and optimizer state that each of this many peers holds.
-    pub state_bytes: Box<dyn Fn(u64) -> u64>,
-    /// Samples per second, if requested.
-    pub speed: Option<f64>,
-    /// The device, in words.
-    pub device: String,
-}
-
-/// The model of a new run with these settings, and its speed on this machine.
-pub fn try_out(
-    run: &NewRun,
-    given: Means<'_>,
-    fast: bool,
-    factories: &[TaskFactory],
-) -> Result<TriedOut, Error> {
-    let (setup, manifest) = prepare(run, Secret::generate().key().peer(), given, factories)?;
-    let (start, elements) = (Instant::now(), manifest.layout.len);
-    let speed = match (fast, setup.computes) {
-        (false, _) => None,
-        (true, Computes::Spans { mut spans, .. }) => {
-            let share = read_sync(spans.try_out())?;
-            Some(share / start.elapsed().as_secs_f64())
-        }
-        (true, Computes::Whole(Whole { mut worker, .. })) => {
-            let gradient = async |params, samples: &[u64]| worker.gradient(params, samples).await;
-            match read_sync(warm_up(
-                gradient,
-                || start.elapsed(),
-                elements,
-                manifest.samples.get(),
-            )) {
-                ComputeResult::Made(Input::Warm { speed }) => Some(speed as f64 / 1000.0),
-                ComputeResult::Made(_) => None,
-                ComputeResult::Refused(_, error) | ComputeResult::Failed(_, error) => {
-                    return Err(error.into());
-                }
-            }
-        }
-    };
-    Ok(TriedOut {
-        elements,
-        state_bytes: Box::new(move |peers| manifest.member_bytes(peers)),
-        speed,
-        device: setup.device.name,
-    })
-}
-
 /// The resources of a peer.
 #[derive(Clone, Copy, Debug)]
 pub struct Means<'a> {
@@ -436,6 +364,7 @@ pub(crate) fn prepare(
         memory: None,
         files,
         description: loaded.description.clone(),
+        time: loaded.time,
     };
     Ok((setup, manifest))
 }

@@ -9,13 +9,13 @@ use crate::options::{JoinOptions, Local, Meet, NewRun, Start, TrainOptions};
 use crate::participant::error::Error;
 use crate::participant::folder::{Folder, is_folder, ticket_to};
 use crate::participant::home::{listen, told_to};
-use crate::participant::initial;
 pub use crate::participant::native::Ending;
 use crate::participant::native::Participant;
 use crate::participant::permission::{LOOK, Permission};
 use crate::participant::requests::Requests;
 use crate::participant::right::Right;
-use crate::participant::run_setup::{Computes, Means, RunSetup, prepare};
+use crate::participant::run_setup::{Computes, RunSetup};
+use crate::participant::{budget, initial};
 use crate::store::checkpoint::RunWriter;
 use crate::store::checkpoint_writer::Destination;
 use crate::store::known::Known;
@@ -216,7 +216,8 @@ impl<'a> Starting<'a> {
     /// A new run, unless it has begun here.
     async fn begin(mut self, run: &NewRun) -> Result<Entrance<'a>, Error> {
         let run_key = self.folder.run_key();
-        let (setup, manifest) = prepare(run, run_key.key().peer(), Means::of(&self.local), self.factories)?;
+        let made = (run_key.key().peer(), self.folder.begun()?);
+        let (setup, manifest) = budget::prepare(run, made, &self.local, self.factories)?;
         match self.folder.holds(manifest.run_id())? {
             true => self.go_on(None, Some(setup)).await,
             false => {

@@ -18,6 +18,7 @@ mod tested;
 use std::collections::BTreeMap;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::path::Path;
+use std::time::Duration;
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
@@ -196,6 +197,11 @@ pub trait Task: Send + Sync + Sized + 'static {
 
     /// Rounds that suit the data, where the user names no end of the run.
     fn suited_rounds(&self) -> Option<NonZeroU64> {
+        None
+    }
+
+    /// How long a run may take, where the user says. It then gets as many rounds as fit.
+    fn time(&self) -> Option<Duration> {
         None
     }
 

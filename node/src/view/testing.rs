@@ -113,6 +113,7 @@ pub(crate) fn done(round: u64) -> Event {
         round,
         finished: true,
         stopped_early: false,
+        out_of_time: false,
         split: false,
         digest: Some(format!("{round:08x}").repeat(8)),
         loss: 0.5,

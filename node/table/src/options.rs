@@ -36,6 +36,8 @@ pub struct Options {
     pub class_weights: ClassWeights,
     /// The kind of model.
     pub model: Model,
+    /// How long a run may take, such as `10m`; empty: as long as it takes.
+    pub time: String,
     /// A search: how many networks to train side by side with settings that are drawn; the validation rows choose among them.
     pub trials: Option<u32>,
     /// One network instead of several, with these units in its hidden layers, such as `128-64`; empty: several.
@@ -73,6 +75,7 @@ impl Default for Options {
             weight: String::new(),
             class_weights: ClassWeights::Off,
             model: Model::Mlp,
+            time: String::new(),
             trials: None,
             hidden: String::new(),
             bins: false,

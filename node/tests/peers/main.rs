@@ -3,6 +3,7 @@
 //! One program for all of it, because each program that is linked with Burn costs seconds and 100 MB. Every test takes a
 //! *turn* (`common::turn`): most run beside another, those that measure or share the process's devices run alone.
 
+mod budget;
 mod chromium;
 mod comfort;
 mod common;

@@ -1,4 +1,4 @@
-//! Whether a peer's evaluations still show a gain.
+//! Whether a peer has a reason to stop the run early: its evaluations show no gain any more, or the time is over.
 
 use super::NativeHost;
 use crate::net::quic::QuicLink;
@@ -7,6 +7,7 @@ use crate::participant::host::Host;
 use crate::store::evals;
 use annulus_core::{EarlyStop, Input};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// The evaluations so far, as far as early stopping needs them.
 #[derive(Debug, Default, PartialEq)]
@@ -41,11 +42,54 @@ impl Gains {
     }
 }
 
+/// The time of a run that has a budget.
+#[derive(Debug, Default)]
+pub(super) struct Clock {
+    /// What all samples may take from when this peer began; none: as long as they take.
+    time: Option<Duration>,
+    over_at: Option<Instant>,
+    /// Whether this peer has seen the end of its time.
+    pub is_over: bool,
+}
+
+impl Clock {
+    pub fn of(time: Option<Duration>) -> Self {
+        Self {
+            time,
+            ..Self::default()
+        }
+    }
+
+    /// Whether the time has just come to its end, for a member of a run with this part of its samples left. A peer that comes later,
+    /// or comes back, has as much of the time left.
+    fn ends(&mut self, left: f64, now: Instant) -> bool {
+        let Some(time) = self.time.filter(|_| !self.is_over) else {
+            return false;
+        };
+        let over_at = *self
+            .over_at
+            .get_or_insert_with(|| now + time.mul_f64(left.clamp(0.0, 1.0)));
+        self.is_over = now >= over_at;
+        self.is_over
+    }
+}
+
 impl NativeHost<'_> {
-    /// Tells the others whether this peer's evaluations show any gain, in a run that stops early.
+    /// Tells the others whether this peer has a reason to stop, in a run that stops early: its evaluations show no gain, or its time
+    /// is over.
     pub(super) fn tell_of_gains(&mut self, driver: &mut Driver<QuicLink>) {
         if let Some(stop) = driver.peer().manifest().early_stop {
-            self.feed(Input::Stalled(self.gains.have_stalled(stop)), driver);
+            let stalled = self.clock.is_over || self.gains.have_stalled(stop);
+            self.feed(Input::Stalled(stalled), driver);
+        }
+    }
+
+    /// Looks at the clock, if the run has a time budget.
+    pub(super) fn look_at_the_clock(&mut self, driver: &mut Driver<QuicLink>) {
+        let peer = driver.peer();
+        let left = 1.0 - peer.head().samples as f64 / peer.manifest().target.get() as f64;
+        if peer.is_member() && self.clock.ends(left, Instant::now()) {
+            self.tell_of_gains(driver);
         }
     }
 }
@@ -68,5 +112,19 @@ mod tests {
             gains.have_stalled(stop)
         });
         assert_eq!(stalled, [false, false, false, false, true, false, false]);
+    }
+
+    #[test]
+    fn who_comes_later_has_as_much_of_the_time_as_of_the_samples() {
+        let (begun, hour) = (Instant::now(), Duration::from_secs(3600));
+        for (left, over_after) in [(1.0, 3600), (0.25, 900), (0.0, 0), (-0.1, 0)] {
+            let mut clock = Clock::of(Some(hour));
+            let mut ends = |after: u64| clock.ends(left, begun + Duration::from_secs(after));
+            // When it begins, once before the end, and at the end, which is told once.
+            let told = [0, over_after.max(1) - 1, over_after, over_after + 1].map(&mut ends);
+            assert_eq!(told, [over_after == 0, false, over_after > 0, false], "{left}");
+        }
+        let mut without = Clock::of(None);
+        assert!(!without.ends(0.0, begun + hour) && !without.is_over);
     }
 }

@@ -98,6 +98,7 @@ impl NativeHost<'_> {
             round,
             finished,
             stopped_early: finished && peer.head().stopped,
+            out_of_time: finished && self.clock.is_over,
             split: peer.manifest().split.is_some(),
             digest: peer.held_digest().filter(|_| whole).map(|digest| digest.to_hex()),
             loss: eval.map_or(self.last_loss, |e| e.loss),

@@ -148,6 +148,7 @@ impl NativeHost<'_> {
             // If this fails, this number is lost.
             tokio::task::spawn_blocking(move || tally.keep(&folder));
         }
+        self.look_at_the_clock(driver);
         self.stand_aside(driver)
     }
 

@@ -1,14 +1,15 @@
 //! Enters a run through its meeting place: the same command founds the run, joins it, or continues it.
 
 use super::{Entrance, Entry, Starting, texts};
-use crate::net::ticket::Ticket;
+use crate::net::ticket::{Secret, Ticket};
 use crate::options::{Meet, NewRun};
 use crate::participant::error::Error;
 use crate::participant::folder::Folder;
 use crate::participant::meeting::{Held, MeetingFile, Place, is_here, key_of_secret};
 use crate::participant::right::Right;
-use crate::participant::run_setup::{Means, prepare};
+use crate::participant::run_setup::{Means, RunSetup, prepare};
 use crate::store::run_dir::RunDir;
+use annulus_core::Manifest;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -84,8 +85,7 @@ impl<'a> Starting<'a> {
     /// the run is complete.
     async fn meet_at(mut self, file: MeetingFile, run: &NewRun) -> Result<Option<Entrance<'a>>, Error> {
         let run_key = self.folder.run_key();
-        let (setup, mut manifest) =
-            prepare(run, run_key.key().peer(), Means::of(&self.local), self.factories)?;
+        let (setup, mut manifest) = self.prepare(run, run_key)?;
         let held = file.hold().await?;
         let Some(ticket) = file.ticket()? else {
             if self.folder.has_run()? {
@@ -153,7 +153,7 @@ impl<'a> Starting<'a> {
         run: &NewRun,
     ) -> Result<Entrance<'a>, Error> {
         let run_key = key_of_secret(secret)?;
-        let (setup, manifest) = prepare(run, run_key.key().peer(), Means::of(&self.local), self.factories)?;
+        let (setup, manifest) = self.prepare(run, run_key)?;
         let port = names[0].rsplit_once(':').and_then(|(_, port)| port.parse().ok());
         let place = Place::Names(names);
         let is_host = all_listen_there || place.addresses().await.0.iter().any(is_here);
@@ -174,5 +174,17 @@ impl<'a> Starting<'a> {
             entrance.known.port = port;
         }
         Ok(entrance.met(place, None))
+    }
+
+    /// A new run that all peers make alike.
+    fn prepare(&self, run: &NewRun, run_key: Secret) -> Result<(RunSetup, Manifest), Error> {
+        let (setup, manifest) = prepare(run, run_key.key().peer(), Means::of(&self.local), self.factories)?;
+        match setup.time {
+            None => Ok((setup, manifest)),
+            Some(_) => Err(Error::Settings(
+                "--meet does not go with time, since the founder measures how many rounds fit: leave --meet out, and let the others \
+                 join with the ticket",
+            )),
+        }
     }
 }

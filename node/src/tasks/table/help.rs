@@ -54,6 +54,10 @@ pub(super) const HELP: &[(&str, &str)] = &[
         "networks and a linear model, or the linear model alone",
     ),
     (
+        "time=10m",
+        "as many rounds as fit into this time on the founder's machine, instead of rounds or epochs",
+    ),
+    (
         "trials=N",
         "a search: the usual networks and N-1 with drawn settings side by side; validation rows choose among them",
     ),

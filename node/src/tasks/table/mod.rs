@@ -22,6 +22,7 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::path::Path;
+use std::time::Duration;
 
 use super::init;
 use crate::task::{
@@ -37,7 +38,7 @@ use annulus_table::{as_csv, unpacked};
 pub(super) use answers::read;
 use answers::{Answers, predictor};
 use model::Members;
-use rows::{digest, mean_weight};
+use rows::{digest, mean_weight, time};
 
 /// Rows to evaluate at once: enough to keep a processor busy.
 const EVALUATION_BATCH: usize = 1_000;
@@ -61,6 +62,7 @@ pub struct TableTask {
     plans: Vec<Plan>,
     /// The parameters to start from, in the model's order, if the settings name some.
     start: Option<Vec<f32>>,
+    time: Option<Duration>,
 }
 
 /// The training rows of a table.
@@ -136,6 +138,7 @@ impl Task for TableTask {
     }
 
     fn new(options: Options, data: Option<&Data>) -> Result<Self, TaskError> {
+        let time = time(&options)?;
         let data = data.ok_or("the task table needs a file: --data FILE.csv target=COLUMN")?;
         let file = match data.is_folder() {
             false => data.single()?,
@@ -162,6 +165,7 @@ impl Task for TableTask {
         let with_dropout = plans.iter().filter(|plan| plan.dropout > 0.0);
         Ok(Self {
             start,
+            time,
             data: Rows {
                 dropped: with_dropout
                     .map(|plan| (plan.hidden.iter().sum(), plan.dropout))
@@ -206,6 +210,10 @@ impl Task for TableTask {
         // ask for.
         let rows = self.data.table.rows.train.len() as u64;
         NonZeroU64::new((20 * rows / 256).clamp(1_000, 4_000))
+    }
+
+    fn time(&self) -> Option<Duration> {
+        self.time
     }
 
     fn layers(&self) -> Vec<Layer> {

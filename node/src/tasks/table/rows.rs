@@ -1,10 +1,12 @@
 //! The rows of a table as training data.
 
 use super::{Batch, Rows, json};
+use crate::options::seconds;
 use crate::task::{Dataset, Draw, TaskError};
 use annulus_core::Digest;
 use annulus_core::random::SplitMix;
 use annulus_table::{Options, Table, Target};
+use std::time::Duration;
 
 impl Rows {
     /// Inputs and targets of these rows of the table.
@@ -81,6 +83,13 @@ impl Dataset for Rows {
     }
 }
 
+/// How long the options let a run take.
+pub(super) fn time(options: &Options) -> Result<Option<Duration>, TaskError> {
+    let read = |time: &str| seconds(time).map_err(|why| format!("time={time} is not possible: {why}"));
+    let time = Some(options.time.as_str()).filter(|time| !time.is_empty());
+    Ok(time.map(read).transpose()?.map(Duration::from_secs))
+}
+
 /// A hash of all that a peer derives from the file.
 pub(super) fn digest(table: &Table, options: &Options, weights: Option<&[u8]>) -> Digest {
     let mut hasher = blake3::Hasher::new();
@@ -88,6 +97,7 @@ pub(super) fn digest(table: &Table, options: &Options, weights: Option<&[u8]>) -
     // Settings of the model alone are no part of the data.
     let of_data = Options {
         width: Options::default().width,
+        time: String::new(),
         init: String::new(),
         ..options.clone()
     };
