@@ -139,7 +139,7 @@ impl Graph {
     pub fn draws(&self) -> bool {
         let mut nodes = self.nodes.iter();
         nodes.any(|node| match node.kind.name {
-            "Dropout" => true,
+            "Dropout" | "Random" => true,
             "Attention" => drops(node),
             _ => false,
         })

@@ -3,7 +3,9 @@
 use crate::host::{self, Element, HostTensor, Numbers};
 use crate::onnx::Attribute;
 use crate::pass::{Call, Kind, Made, Type, one};
-use crate::value::Value;
+use crate::value::{Floats, Value};
+use burn::backend::Dispatch;
+use burn::backend::ops::FloatTensorOps;
 
 pub(super) const KINDS: &[Kind] = &[
     Kind::onnx("Constant", (0, 0), constant).with(&[
@@ -86,10 +88,19 @@ fn cumulative_sum(call: &mut Call) -> Made {
     if call.flag("exclusive") || call.flag("reverse") {
         return Err("a sum that is exclusive or backwards".into());
     }
-    let (x, along) = (call.host(0)?, call.host(1)?.number()?);
-    call.reserve_host(x.shape())?;
-    let axis = host::axis(along as i64, x.shape().len())?;
-    let (stride, length) = (host::strides(x.shape())[axis], x.shape()[axis]);
+    let (x, along) = (call.value(0)?, call.host(1)?.number()?);
+    let shape = x.shape().to_vec();
+    let axis = host::axis(along as i64, shape.len())?;
+    let x = match x {
+        Value::Host(x) if x.element() == Element::Integer => x,
+        x => {
+            let x = call.numbers(x)?;
+            call.reserve(&shape)?;
+            return one(Floats::shaped(Dispatch::float_cumsum(x.tensor(), axis), shape));
+        }
+    };
+    call.reserve_host(&shape)?;
+    let (stride, length) = (host::strides(&shape)[axis], shape[axis]);
     let mut values = x.integers()?.to_vec();
     for place in 0..values.len() {
         if place / stride % length > 0 {
@@ -97,7 +108,7 @@ fn cumulative_sum(call: &mut Call) -> Made {
             values[place] = sum.ok_or("integers that overflow")?;
         }
     }
-    one(HostTensor::new(x.shape().to_vec(), Numbers::Integers(values))?)
+    one(HostTensor::new(shape, Numbers::Integers(values))?)
 }
 
 fn triangle(call: &mut Call) -> Made {
@@ -140,10 +151,14 @@ fn cast(call: &mut Call) -> Made {
 fn cast_to(call: &mut Call, to: Element) -> Made {
     match call.value(0)? {
         Value::Device(x) if to == Element::Float => one(x),
-        Value::Device(_) => Err(format!(
-            "it makes {} of floats that follow from the model, and no gradient flows through these",
-            to.name()
-        )),
+        Value::Device(x) => {
+            let shape = x.shape().to_vec();
+            call.reserve(&shape)?;
+            one(match to {
+                Element::Boolean => call.truth(call.is_true_of(x), shape),
+                _ => Floats::shaped(Dispatch::float_trunc(Dispatch::float_detach(x.tensor())), shape),
+            })
+        }
         Value::Host(x) => {
             call.reserve_host(x.shape())?;
             one(x.cast(to))

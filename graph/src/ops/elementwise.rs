@@ -41,6 +41,15 @@ pub(super) const KINDS: &[Kind] = &[
     Kind::onnx("Floor", (1, 1), |call| {
         map(call, f32::floor, Dispatch::float_floor)
     }),
+    Kind::onnx("Ceil", (1, 1), |call| map(call, f32::ceil, Dispatch::float_ceil)),
+    Kind::onnx("Round", (1, 1), |call| {
+        map(call, f32::round_ties_even, Dispatch::float_round)
+    }),
+    Kind::onnx("Sign", (1, 1), |call| on_device(call, Dispatch::float_sign)),
+    Kind::onnx("Tan", (1, 1), |call| map(call, libm::tanf, Dispatch::float_tan)),
+    Kind::onnx("Atan", (1, 1), |call| {
+        map(call, libm::atanf, Dispatch::float_atan)
+    }),
     Kind::onnx("Relu", (1, 1), |call| on_device(call, Dispatch::relu)),
     Kind::onnx("Sigmoid", (1, 1), |call| on_device(call, Dispatch::sigmoid)),
     Kind::onnx("Softplus", (1, 1), |call| on_device(call, softplus)),
@@ -98,8 +107,8 @@ const DIV: Arithmetic = Arithmetic {
 
 const MOD: Arithmetic = Arithmetic {
     integers: i64::checked_rem_euclid,
-    floats: |a, b| a % b,
-    tensors: None,
+    floats: |a, b| a - b * (a / b).floor(),
+    tensors: Some(Dispatch::float_remainder),
     with_number: Dispatch::float_remainder_scalar,
     commutes: false,
 };
@@ -138,13 +147,12 @@ fn arithmetic(call: &mut Call, how: &Arithmetic) -> Made {
         (Value::Host(a), Value::Device(b)) if how.commutes && is_number(&a, &b) => {
             (how.with_number)(b.tensor(), number(&a)?)
         }
-        _ => {
+        (a, b) => {
             let tensors = how
                 .tensors
                 .ok_or("two tensors of floats, of which one must be a constant number")?;
-            let a = call.floats(0)?.ranked(shape.len());
-            let b = call.floats(1)?.ranked(shape.len());
-            tensors(a.tensor(), b.tensor())
+            let (a, b) = (call.numbers(a)?, call.numbers(b)?);
+            tensors(a.ranked(shape.len()).tensor(), b.ranked(shape.len()).tensor())
         }
     };
     one(Floats::shaped(made, shape))
@@ -156,13 +164,24 @@ fn is_number(host: &HostTensor, other: &Floats) -> bool {
 }
 
 fn number(host: &HostTensor) -> Result<Scalar, String> {
-    Ok(f64::from(host.floats()?[0]).into())
+    host.number().map(Scalar::from)
 }
 
 fn power(call: &mut Call) -> Made {
-    let exponent = call.host(1)?;
-    let base = call.value(0)?;
+    let (base, exponent) = (call.value(0)?, call.value(1)?);
     let shape = call.broadcast(base.shape(), exponent.shape())?;
+    let is_number = match (&base, &exponent) {
+        (_, Value::Device(_)) => false,
+        (Value::Device(base), Value::Host(exponent)) => is_number(exponent, base),
+        (Value::Host(_), Value::Host(_)) => true,
+    };
+    if !is_number {
+        call.reserve(&shape)?;
+        let (base, exponent) = (call.numbers(base)?, call.numbers(exponent)?);
+        let made = Dispatch::float_powf(base.expanded(&shape).tensor(), exponent.expanded(&shape).tensor());
+        return one(Floats::shaped(made, shape));
+    }
+    let exponent = call.host(1)?;
     let exponent = exponent.cast(Element::Float);
     match base {
         Value::Host(base) => {
@@ -178,9 +197,6 @@ fn power(call: &mut Call) -> Made {
         }
         Value::Device(base) => {
             call.reserve(&shape)?;
-            if !is_number(&exponent, &base) {
-                return Err("exponents that are not one number".into());
-            }
             let exponent = exponent.floats()?[0];
             let base = base.tensor();
             let made = if exponent == 2.0 {

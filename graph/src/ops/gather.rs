@@ -1,11 +1,12 @@
-//! Elements by their indices. Indices are on the host, where each can be checked.
+//! Elements by their indices. Each index on the host is checked; those that follow from floats stay within the axis.
 
 use annulus_shaders::ops::embedding::embedding;
 use burn::backend::Dispatch;
 use burn::backend::ops::FloatTensorOps;
 use burn::tensor::{Int, Tensor};
 
-use crate::host::{self, HostTensor, indices, strides};
+use super::slice::burn_slice;
+use crate::host::{self, HostTensor, Range, indices, strides};
 use crate::pass::{Call, Kind, Made, Type, one};
 use crate::value::{Floats, Value};
 
@@ -17,12 +18,22 @@ pub(super) const KINDS: &[Kind] = &[
 
 /// Whole entries of an axis.
 fn gather(call: &mut Call) -> Made {
-    let (x, index) = (call.value(0)?, call.host(1)?);
+    let (x, index) = (call.value(0)?, call.value(1)?);
     let axis = call.axis("axis", 0, x.shape().len())?;
     let length = x.shape()[axis];
-    let picked = indices(index.integers()?, length)?;
     let (before, behind) = (&x.shape()[..axis], &x.shape()[axis + 1..]);
     let shape = [before, index.shape(), behind].concat();
+    let index = match index {
+        Value::Host(index) => index,
+        Value::Device(index) => {
+            call.reserve(&shape)?;
+            let count = index.shape().iter().product();
+            let places = call.places(&index.reshaped(vec![count]).into(), length)?;
+            let made = Dispatch::float_select(call.numbers(x)?.tensor(), axis, places);
+            return one(Floats::shaped(made, shape));
+        }
+    };
+    let picked = indices(index.integers()?, length)?;
     match x {
         Value::Host(x) => {
             call.reserve_host(&shape)?;
@@ -60,33 +71,36 @@ fn entries(x: &HostTensor, axis: usize, picked: &[usize], shape: Vec<usize>) -> 
 
 /// One element for each index: `x[..][index[..][i][..]][..]` along an axis.
 fn gather_elements(call: &mut Call) -> Made {
-    let (x, index) = (call.value(0)?, call.host(1)?);
+    let (x, index) = (call.value(0)?, call.value(1)?);
     let axis = call.axis("axis", 0, x.shape().len())?;
-    let picked = indices(index.integers()?, x.shape()[axis])?;
     let same_rank = index.shape().len() == x.shape().len();
     let fits = |a: usize| a == axis || index.shape()[a] <= x.shape()[a];
     if !same_rank || !(0..x.shape().len()).all(fits) {
         return Err(format!("indices {:?} into {:?}", index.shape(), x.shape()));
     }
     let shape = index.shape().to_vec();
-    match x {
-        Value::Host(x) => {
+    match (x, &index) {
+        (Value::Host(x), Value::Host(index)) => {
             call.reserve_host(&shape)?;
+            let picked = indices(index.integers()?, x.shape()[axis])?;
             let mut own: Vec<isize> = strides(x.shape()).iter().map(|s| *s as isize).collect();
             let along = std::mem::replace(&mut own[axis], 0) as usize;
             let places = host::walk(&shape, 0, own).zip(&picked);
             one(x.pick(shape.clone(), places.map(|(place, entry)| place + entry * along)))
         }
-        Value::Device(x) => {
-            if (0..shape.len()).any(|a| a != axis && shape[a] != x.shape()[a]) {
-                return Err("fewer indices than entries, which works on the host alone".into());
-            }
+        (x, index) => {
             call.reserve(&shape)?;
-            let ids = call.upload_integers(&picked, &shape);
-            one(Floats::shaped(
-                Dispatch::float_gather(axis, x.tensor(), ids),
-                shape,
-            ))
+            let x = call.numbers(x)?;
+            let ids = call.places(index, x.shape()[axis])?;
+            // The other axes begin with what the indices pick from.
+            let range = |a: usize| Range::all(if a == axis { x.shape()[a] } else { shape[a] });
+            let slices: Vec<_> = (0..shape.len()).map(|a| burn_slice(&range(a))).collect();
+            let whole = (0..shape.len()).all(|a| range(a).count == x.shape()[a]);
+            let x = match whole {
+                true => x.tensor(),
+                false => Dispatch::float_slice(x.tensor(), &slices),
+            };
+            one(Floats::shaped(Dispatch::float_gather(axis, x, ids), shape))
         }
     }
 }

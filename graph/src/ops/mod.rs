@@ -11,19 +11,22 @@ mod dropout;
 mod elementwise;
 mod fused;
 mod gather;
+mod largest;
 mod layout;
 mod loss;
 mod norm;
 mod pooling;
 mod product;
+mod random;
 mod recurrent;
 mod reduce;
 mod resize;
+mod scatter;
 mod slice;
 
 use crate::pass::Kind;
 
-const TABLES: [&[Kind]; 17] = [
+const TABLES: [&[Kind]; 20] = [
     attention::KINDS,
     comparison::KINDS,
     constant::KINDS,
@@ -32,14 +35,17 @@ const TABLES: [&[Kind]; 17] = [
     elementwise::KINDS,
     fused::KINDS,
     gather::KINDS,
+    largest::KINDS,
     layout::KINDS,
     loss::KINDS,
     norm::KINDS,
     pooling::KINDS,
     product::KINDS,
+    random::KINDS,
     recurrent::KINDS,
     reduce::KINDS,
     resize::KINDS,
+    scatter::KINDS,
     slice::KINDS,
 ];
 
