@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from torch import fx
 
+from .graph import ANNULUS
 from .layout import shape_of
 from .lowering import END, Call, Lowering, Name, Rules, Unsupported, element, element_of, fake
 
@@ -36,6 +37,12 @@ UNARY = {
     "erf": "Erf",
     "abs": "Abs",
     "floor": "Floor",
+    "ceil": "Ceil",
+    "round": "Round",
+    "sign": "Sign",
+    "sgn": "Sign",
+    "tan": "Tan",
+    "atan": "Atan",
 }
 
 
@@ -44,15 +51,56 @@ def arithmetic(w: Lowering, c: Call) -> Name:
     left, right = c.get("self"), c.get("other")
     if c.name == "pow":
         right = c["exponent"]
-    if c.get("rounding_mode"):
-        raise Unsupported(f"rounding_mode={c['rounding_mode']!r}")
     wanted = element(c.result.dtype)
+    if c.get("rounding_mode"):
+        return divided(w, c, wanted)
     if wanted is np.bool_:
         kind = {"add": "Or", "mul": "And"}.get(c.name)
         if kind is None:
             raise Unsupported("of booleans")
         return w.graph.add(kind, [w.read(left), w.read(right)])
     return w.graph.add(ARITHMETIC[c.name], [w.read_as(left, wanted), scaled(w, c, right, wanted)])
+
+
+def divided(w: Lowering, c: Call, wanted: type) -> str:
+    """A quotient without a fraction. Integers of the host are never negative here, and are divided as such."""
+    quotient = w.graph.add("Div", [w.read_as(c["self"], wanted), w.read_as(c["other"], wanted)])
+    if wanted is not np.float32 and not w.is_derived(c.node):
+        return quotient
+    if c.get("rounding_mode") != "trunc":
+        return w.graph.add("Floor", [quotient])
+    size = w.graph.add("Floor", [w.graph.add("Abs", [quotient])])
+    return w.graph.add("Mul", [size, w.graph.add("Sign", [quotient])])
+
+
+@rule("floor_divide")
+def floor_divide(w: Lowering, c: Call) -> Name:
+    return divided(w, c, element(c.result.dtype))
+
+
+@rule("remainder")
+def remainder(w: Lowering, c: Call) -> Name:
+    wanted = element(c.result.dtype)
+    return w.graph.add("Mod", [w.read_as(c["self"], wanted), w.read_as(c["other"], wanted)])
+
+
+@rule("isnan")
+def isnan(w: Lowering, c: Call) -> Name:
+    x = w.read(c["self"])
+    return w.graph.add("Not", [w.graph.add("Equal", [x, x])])
+
+
+@rule("expm1")
+def expm1(w: Lowering, c: Call) -> Name:
+    return w.graph.add("Sub", [w.graph.add("Exp", [w.read(c["self"])]), w.graph.constant(1.0)])
+
+
+@rule("cosh", "sinh")
+def hyperbolic(w: Lowering, c: Call) -> Name:
+    x, g = w.read(c["self"]), w.graph
+    sides = g.add("Exp", [x]), g.add("Exp", [g.add("Neg", [x])])
+    both = g.add("Add" if c.name == "cosh" else "Sub", sides)
+    return g.add("Mul", [both, g.constant(0.5)])
 
 
 def scaled(w: Lowering, c: Call, value: Any, wanted: type) -> str:
@@ -128,7 +176,10 @@ def clamp(w: Lowering, c: Call) -> Name:
     wanted = element(c.result.dtype)
     value = w.read_as(c["self"], wanted)
     if any(isinstance(bound, fx.Node) for bound in (low, high)):
-        raise Unsupported("between computed bounds")
+        for bound, is_larger in ((low, True), (high, False)):
+            if bound is not None:
+                value = larger(w, value, w.read_as(bound, wanted), wanted, is_larger)
+        return value
     if wanted is np.float32:
         bounds = [None if bound is None else w.graph.constant(float(bound)) for bound in (low, high)]
         return w.graph.add("Clip", [value, *bounds])
@@ -140,16 +191,86 @@ def clamp(w: Lowering, c: Call) -> Name:
 
 @rule("maximum", "minimum", "max", "min")
 def extreme(w: Lowering, c: Call) -> Name:
+    is_larger = c.name.startswith("max")
     if c.get("other") is None:
-        raise Unsupported("over an axis")
+        return over_axis(w, c, is_larger)
     wanted = element(c.result.dtype)
     one, other = w.read_as(c["self"], wanted), w.read_as(c["other"], wanted)
-    is_larger = c.name.startswith("max")
+    return larger(w, one, other, np.float32 if w.is_derived(c.node) else wanted, is_larger)
+
+
+def larger(w: Lowering, one: str, other: str, wanted: type, is_larger: bool) -> str:
+    """The larger one of each pair, or the smaller one."""
     if wanted is not np.float32:
         return w.graph.add("Max" if is_larger else "Min", [one, other])
     order = [one, other] if is_larger else [other, one]
     excess = w.graph.add("Relu", [w.graph.add("Sub", order)])
     return w.graph.add("Add" if is_larger else "Sub", [other, excess])
+
+
+def over_axis(w: Lowering, c: Call, is_larger: bool) -> Name:
+    """The largest element of a tensor, or that of an axis and its place."""
+    value = w.read(c["self"])
+    if c.get("dim") is None:
+        return w.graph.add("ReduceMax" if is_larger else "ReduceMin", [value], keepdims=0)
+    axis = c["dim"] % fake(c["self"]).dim()
+    place = w.graph.add("ArgMax", [value if is_larger else w.graph.add("Neg", [value])], axis=axis)
+    found = [w.graph.add("GatherElements", [value, place], axis=axis), place]
+    return found if c["keepdim"] else [w.graph.add("Squeeze", [part, w.vector(axis)]) for part in found]
+
+
+@rule("argmax", "argmin")
+def place_of_extreme(w: Lowering, c: Call) -> Name:
+    value = w.read(c["self"])
+    if c.name == "argmin":
+        value = w.graph.add("Neg", [value])
+    axis = c.get("dim")
+    if axis is None:
+        value, axis = w.graph.add("Reshape", [value, w.vector(-1)]), 0
+    return w.graph.add("ArgMax", [value], axis=axis % max(fake(c["self"]).dim(), 1), keepdims=int(bool(c.get("keepdim"))))
+
+
+@rule("amax", "amin")
+def extremes(w: Lowering, c: Call) -> Name:
+    kind, axes = ("ReduceMax" if c.name == "amax" else "ReduceMin"), c["dim"]
+    axes = [axes] if isinstance(axes, int) else list(axes)
+    inputs = [w.read(c["self"]), *([w.graph.constant(axes, np.int64)] if axes else [])]
+    return w.graph.add(kind, inputs, keepdims=int(bool(c["keepdim"])))
+
+
+@rule("topk", "sort", "argsort")
+def largest(w: Lowering, c: Call) -> Name:
+    value = w.read(c["self"])
+    axis = c["dim"] % fake(c["self"]).dim()
+    count = w.vector(c["k"]) if c.name == "topk" else w.size(value, axis)
+    largest = bool(c["largest"] if c.name == "topk" else c["descending"])
+    places = w.graph.add("TopPlaces", [value, count], domain=ANNULUS, axis=axis, largest=int(largest))
+    if c.name == "argsort":
+        return places
+    return [w.graph.add("GatherElements", [value, places], axis=axis), places]
+
+
+@rule("any", "all")
+def any_or_all(w: Lowering, c: Call) -> Name:
+    value, axes = w.cast(w.read_as(c["self"], np.bool_), np.int64), c.get("dim")
+    axes = [] if axes is None else [axes] if isinstance(axes, int) else list(axes)
+    inputs = [value, *([w.graph.constant(axes, np.int64)] if axes else [])]
+    kind = "ReduceMax" if c.name == "any" else "ReduceMin"
+    return w.cast(w.graph.add(kind, inputs, keepdims=int(bool(c.get("keepdim")))), np.bool_)
+
+
+@rule("prod")
+def product(w: Lowering, c: Call) -> Name:
+    axis, shape = c.get("dim"), fake(c["self"]).shape
+    if axis is None or not isinstance(shape[axis], int) or shape[axis] > 64:
+        raise Unsupported("over more than 64 elements")
+    axis %= len(shape)
+    sizes = w.graph.constant([1] * shape[axis], np.int64)
+    parts = w.graph.add_many("Split", [w.read_as(c["self"], element(c.result.dtype)), sizes], shape[axis], axis=axis)
+    whole = parts[0]
+    for part in parts[1:]:
+        whole = w.graph.add("Mul", [whole, part])
+    return whole if c.get("keepdim") else w.graph.add("Squeeze", [whole, w.vector(axis)])
 
 
 # Reductions.
@@ -267,3 +388,10 @@ def rand(w: Lowering, c: Call) -> Name:
         # Only its shape is read; the operation behind it draws.
         return w.graph.add("ConstantOfShape", [w.dims(c["size"])], value=np.array([0], np.float32))
     raise Unsupported("random numbers other than dropout")
+
+
+@rule("draw")
+def draw(w: Lowering, c: Call) -> Name:
+    kind, stream, like, size, _ = c.node.args
+    shape = w.dims(size) if like is None else w.graph.add("Shape", [w.read(like)])
+    return w.graph.add("Random", [shape], domain=ANNULUS, kind=kind, stream=stream)

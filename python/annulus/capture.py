@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import io
+import logging
+import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from unittest import mock
 
 import numpy as np
 import torch
 from torch import fx
+from torch.nn.modules.module import register_module_forward_pre_hook
 
+from . import draws
+from .arithmetic import keep_probability
 from .errors import ExportError
+from .lowering import HERE
 from .objective import Objective
 
 #: How the names of the model's parameters begin in the program, which has the loss around the model.
@@ -67,17 +75,13 @@ def capture(objective: Objective, batch: Sequence[np.ndarray]) -> Captured:
     with _in_training(objective) as module, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            program = torch.export.export(module, tensors, dynamic_shapes=dynamic)
+            with _quietly(), _recordable():
+                program = torch.export.export(module, tensors, dynamic_shapes=dynamic)
         except ExportError:
             raise
         except Exception as error:
-            told = str(error).strip()
-            reason = told.split("\n")[0]
-            if "specialized it to be a constant" in told:
-                reason = "the model or its loss turns the size of the batch into a constant"
-            raise ExportError(
-                f"torch.export cannot record the model: {reason}. Control flow that depends on values cannot be exported"
-            ) from error
+            raise ExportError(_why(module, tensors, error)) from error
+    draws.rewrite(program, _is_dropout)
     signature, state = program.graph_signature, program.state_dict
     names: dict[str, str] = {}
     trained: list[str] = []
@@ -96,6 +100,86 @@ def capture(objective: Objective, batch: Sequence[np.ndarray]) -> Captured:
     if not trained:
         raise ExportError("no parameter of the model requires a gradient")
     return Captured(program, names, trained)
+
+
+@contextlib.contextmanager
+def _recordable() -> Iterator[None]:
+    """Keeps PyTorch's own layers from what cannot be recorded."""
+    # A transformer compares its mask with a causal one to choose a faster way, which is a branch on values.
+    faster = mock.patch("torch.nn.modules.transformer._detect_is_causal_mask", _is_causal)
+    with faster, mock.patch.object(torch._VF, "_pack_padded_sequence", _pack):
+        yield
+
+
+def _pack(*_: object) -> None:
+    told = "packed sequences have a shape that depends on their lengths: pad them, and mask the loss"
+    raise ExportError(told + _line_of(traceback.extract_stack()[:-1]))
+
+
+def _is_causal(mask: torch.Tensor | None, is_causal: bool | None = None, size: int | None = None) -> bool:
+    return bool(is_causal)
+
+
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
+    """Without the listings that PyTorch prints when it cannot record a model."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            yield
+    finally:
+        logging.disable(before)
+
+
+def _why(module: torch.nn.Module, tensors: Sequence[torch.Tensor], error: Exception) -> str:
+    """What is wrong with a model that cannot be recorded: with itself, or with what it asks of the recorder."""
+    trial, entered = copy.deepcopy(module), [""]
+    names = {inner: name for name, inner in trial.named_modules()}
+    hook = register_module_forward_pre_hook(lambda inner, _: entered.append(names.get(inner, "")))
+    try:
+        with torch.no_grad():
+            trial(*tensors)
+    except Exception as own:
+        path = entered[-1].removeprefix(PREFIX)
+        shapes = ", ".join(f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}" for tensor in tensors)
+        told = str(own).strip().split("\n")[0]
+        where = f" in {path}" if path and path != "model" else ""
+        return f"the model fails on these samples{where}: {type(own).__name__}: {told}. The batch is {shapes}" + _line(own)
+    finally:
+        hook.remove()
+    told = str(error).strip()
+    if (
+        "specialized it to be a constant" in told
+        or "ConstraintViolation" in type(error).__name__
+        or "Constraints violated" in told
+    ):
+        return (
+            "the model or its loss turns the size of the batch into a constant, such as by a matrix of all pairs of "
+            "samples, or by len(x) in place of x.shape[0]. Each sample must have a loss of its own" + _line(error)
+        )
+    if "data-dependent" in told or "Dynamic" in type(error).__name__:
+        return (
+            "torch.export cannot record a branch or a shape that depends on values: use torch.where, or a mask that keeps "
+            "the shape" + _line(error)
+        )
+    return f"torch.export cannot record the model: {told.splitlines()[0] if told else type(error).__name__}" + _line(error)
+
+
+def _line(error: BaseException) -> str:
+    """The user's line that an error comes from."""
+    return _line_of(traceback.extract_tb(error.__traceback__))
+
+
+def _line_of(frames: Sequence[traceback.FrameSummary]) -> str:
+    own = [frame for frame in frames if "site-packages" not in frame.filename and not frame.filename.startswith((HERE, "<"))]
+    return f"\n  {own[-1].filename}:{own[-1].lineno}: {own[-1].line}" if own else ""
+
+
+def _is_dropout(node: fx.Node) -> bool:
+    """Whether an operation draws the zeros and ones of a dropout, which has a rule of its own."""
+    later = [user for value in node.users for user in value.users]
+    return keep_probability(node) is not None or any(keep_probability(user) is not None for user in later)
 
 
 @contextlib.contextmanager

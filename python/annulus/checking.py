@@ -68,7 +68,7 @@ def check(folder: str | os.PathLike[str], *, devices: Sequence[str] | None = Non
     measured = []
     for device in devices or ("cpu", "gpu"):
         try:
-            made = _gradient(folder, device, int(facts["samples"]))
+            made = gradient(folder, device, int(facts["samples"]))
         except ProgramError as error:
             if devices is None and NO_GPU in str(error):
                 continue
@@ -83,7 +83,8 @@ def check(folder: str | os.PathLike[str], *, devices: Sequence[str] | None = Non
     return measured
 
 
-def _gradient(folder: str | os.PathLike[str], device: str, samples: int) -> dict[str, np.ndarray]:
+def gradient(folder: str | os.PathLike[str], device: str, samples: int) -> dict[str, np.ndarray]:
+    """The loss and the gradient of the first samples, as the program computes them on a device."""
     with tempfile.TemporaryDirectory() as scratch:
         out = Path(scratch) / "gradient.safetensors"
         program.call(["gradient", folder, "--samples", str(samples), "--out", out, "--device", device, "--training"])

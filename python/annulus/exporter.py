@@ -12,10 +12,13 @@ Equal models give equal bytes in the first three.
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 import json
 import os
+import re
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,10 +27,10 @@ import numpy as np
 import torch
 from safetensors.numpy import save_file
 
-from . import arithmetic, layers, layout, losses, onnx_file, reference, samples
+from . import arithmetic, checking, layers, layout, losses, onnx_file, program, reference, samples
 from .capture import Captured, capture
-from .errors import ExportError
-from .lowering import Lowering, element, fake
+from .errors import ExportError, ProgramError
+from .lowering import Lowering, Problem, element, fake
 from .objective import Loss, Objective
 from .version import VERSION
 
@@ -38,6 +41,9 @@ CHECKED_SAMPLES = 4
 
 #: Largest relative difference between the loss of some samples and the loss of the same samples twice, in float64.
 MEAN_TOLERANCE = 1e-6
+
+#: The target that PyTorch's cross-entropy leaves out.
+IGNORED = -100
 
 RULES = {**arithmetic.rule, **layout.rule, **layers.rule, **losses.rule}
 
@@ -68,13 +74,69 @@ def export(
     Returns:
         The folder.
 
+    At the end the program reads the folder and computes one step, if it is installed. So what is exported can be trained.
+
     Raises:
         ExportError: an operation is not supported, the loss is not a mean over the samples, or the samples do not fit.
-            The message names all operations that are not supported, and the modules that use them.
+            The message names all operations that are not supported, the modules that use them, and the lines of your code.
     """
+    exported = write(model, example, to=to, loss=loss, dataset=dataset, target=target, collate=collate)
+    try:
+        program.find()
+    except ProgramError:
+        return exported.folder
+    with exported.explained():
+        checking.gradient(exported.folder, "cpu", exported.checked)
+    return exported.folder
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A folder that the program has not read yet."""
+
+    folder: Path
+    #: How many of its samples have a reference.
+    checked: int
+    #: The user's lines by the names of the operations.
+    sources: dict[str, str]
+    #: The share of the samples, the last ones, that only evaluate; the half makes rounding down right.
+    held_out: float | None = None
+
+    @contextlib.contextmanager
+    def explained(self) -> Iterator[None]:
+        """Tells the user's line of code where the program cannot compute an operation."""
+        try:
+            yield
+        except ProgramError as error:
+            told = str(error).removeprefix("error: ")
+            named = re.search(r"node\s+`([^`]+)`", told)
+            source = self.sources.get(re.sub(r"\s+", "", named[1]), "") if named else ""
+            raise ExportError(f"Annulus cannot train this model: {told}" + (f"\n  {source}" if source else "")) from None
+
+
+def write(
+    model: torch.nn.Module,
+    example: Any,
+    *,
+    to: str | os.PathLike[str],
+    loss: Loss,
+    dataset: Any,
+    target: str | None,
+    collate: Callable[[list[Any]], Any] | None,
+    evaluate: Any = None,
+) -> Exported:
+    """Writes the folder, as `export` does, without the program. `evaluate`: samples that come last, and only evaluate."""
     if example is None and dataset is None:
         raise ExportError("give an example batch or a data set")
     columns, keys = samples.arrays(example if dataset is None else dataset, collate)
+    evaluated = 0
+    if evaluate is not None:
+        more, _ = samples.arrays(evaluate, collate)
+        shapes = [[own.shape[1:] for own in held] for held in (columns, more)]
+        if shapes[0] != shapes[1]:
+            raise ExportError(f"the samples of the evaluation have the shapes {shapes[1]}, and those of training {shapes[0]}")
+        evaluated = len(more[0])
+        columns = [np.concatenate(pair) for pair in zip(columns, more, strict=True)]
     if example is None:
         batch = [column[:CHECKED_SAMPLES] for column in columns]
     else:
@@ -82,9 +144,11 @@ def export(
     if len(batch) != len(columns):
         raise ExportError(f"the example has {len(batch)} inputs, and the data set has {len(columns)}")
     # A batch of one would be taken for a constant.
-    batch = [np.concatenate([column, column]) if len(column) == 1 else column for column in batch]
+    batch = [samples.widened(np.concatenate([column, column]) if len(column) == 1 else column) for column in batch]
     names, place = _names(model, keys, len(batch), loss, target)
     captured = capture(Objective(model, loss, keys, place), batch)
+    if loss == "cross_entropy" and place is not None:
+        _check_classes(captured, columns[place])
     graph = _lower(captured, names)
     folder = Path(to)
     folder.mkdir(parents=True, exist_ok=True)
@@ -92,28 +156,73 @@ def export(
     save_file(weights, folder / WEIGHTS)
     (folder / MODEL).write_bytes(graph.to_bytes(_offsets(folder / WEIGHTS)))
     save_file({value.name: column for value, column in zip(graph.inputs, columns, strict=True)}, folder / SAMPLES)
-    _write_reference(captured, [column[:CHECKED_SAMPLES] for column in columns], folder / REFERENCE)
-    return folder
+    few = [samples.widened(column[:CHECKED_SAMPLES]) for column in columns]
+    _write_reference(captured, few, folder / REFERENCE)
+    return Exported(folder, len(few[0]), graph.sources, (evaluated + 0.5) / len(columns[0]) if evaluated else None)
 
 
 def _names(
     model: torch.nn.Module, keys: Sequence[str] | None, count: int, loss: Loss, target: str | None
 ) -> tuple[list[str], int | None]:
     """The names of the inputs, and which of them is the target."""
+    if isinstance(loss, type):
+        raise ExportError(f"the loss is a class: pass an instance, loss={loss.__name__}()")
+    if any(tensor.is_meta for tensor in [*model.parameters(), *model.buffers()]):
+        raise ExportError("the model's tensors have no values, since they are on the device `meta`: load the weights first")
     if keys is None:
         if loss is None:
+            _check_inputs(model, count)
             return samples.positional_names(model, count), None
         if count < 2:
             raise ExportError("a sample needs inputs and a target")
+        _check_inputs(model, count - 1)
         own = samples.positional_names(model, count - 1)
         return [*own, "target" if "target" not in own else "target_"], count - 1
     if loss is None:
+        _check_keys(model, keys)
         return list(keys), None
     if target is None:
         target = next((name for name in samples.TARGETS if name in keys), None)
     if target is None or target not in keys:
         raise ExportError(f"which of {', '.join(keys)} is the target? Pass target=")
+    _check_keys(model, [key for key in keys if key != target])
     return list(keys), list(keys).index(target)
+
+
+def _check_inputs(model: torch.nn.Module, count: int) -> None:
+    """Fails if the model's `forward` does not take so many inputs by position."""
+    try:
+        inspect.signature(model.forward).bind(*range(count))
+    except TypeError as error:
+        raise ExportError(
+            f"the samples give the model {count} input{'' if count == 1 else 's'}, and its forward says: {error}. If the last "
+            "entry of a sample is the target, pass loss="
+        ) from None
+
+
+def _check_keys(model: torch.nn.Module, keys: Sequence[str]) -> None:
+    """Fails if the model's `forward` does not take inputs of these names."""
+    signature = inspect.signature(model.forward)
+    try:
+        signature.bind(**dict.fromkeys(keys))
+    except TypeError as error:
+        taken = ", ".join(signature.parameters)
+        raise ExportError(
+            f"the samples have {', '.join(keys)}, and the model's forward takes {taken}: {error}. Rename the samples' keys"
+        ) from None
+
+
+def _check_classes(captured: Captured, targets: np.ndarray) -> None:
+    """Fails if a target is none of the classes that the logits have."""
+    logits = next(node for node in captured.program.graph.nodes if node.op == "output").args[0][1]
+    if logits is None or targets.dtype.kind not in "iu":
+        return
+    shape = fake(logits).shape
+    classes = shape[-1] if len(shape) == targets.ndim + 1 and [*shape[1:-1]] == [*targets.shape[1:]] else shape[1]
+    targets = samples.widened(targets)
+    wrong = targets[((targets < 0) & (targets != IGNORED)) | (targets >= classes)]
+    if wrong.size:
+        raise ExportError(f"a target is {wrong[0]}, and the model returns {classes} logits: classes are 0 to {classes - 1}")
 
 
 @dataclass(frozen=True)
@@ -126,6 +235,7 @@ class _Lowered:
     #: The stored tensors by their names, with the program's names.
     weights: dict[str, str]
     metadata: dict[str, str]
+    sources: dict[str, str]
 
     def to_bytes(self, places: Mapping[str, onnx_file.External]) -> bytes:
         weights = [places[name] for name in self.weights]
@@ -171,7 +281,7 @@ def _lower(captured: Captured, names: Sequence[str]) -> _Lowered:
     for source, name in captured.names.items():
         if name in used:
             weights.setdefault(name, source)
-    return _Lowered(nodes, inputs, outputs, weights, metadata)
+    return _Lowered(nodes, inputs, outputs, weights, metadata, walk.graph.sources)
 
 
 def _value(name: str, like: torch.Tensor) -> onnx_file.Value:
@@ -188,8 +298,28 @@ def _free(name: str, taken: set[str]) -> str:
     return name
 
 
-def _tell(problems: Mapping[str, set[str]]) -> str:
-    lines = [f"  {name} in {', '.join(sorted(modules))}" for name, modules in sorted(problems.items())]
+#: What to write instead of an operation, by how its name begins.
+INSTEAD = {
+    "aten.index (by a mask": "keep the shape: torch.where(mask, x, 0), or multiply by the mask and divide by its sum",
+    "aten.index_put (by a mask": "torch.where(mask, values, x)",
+    "aten.masked_select": "keep the shape: multiply by the mask and divide by its sum",
+    "aten.nonzero": "torch.where(mask, x, 0), which keeps the shape",
+    "aten.unique": "compute it before training, as a column of the samples",
+    "aten.one_hot": "pass num_classes=",
+    "aten.lstm (of packed": "pad the sequences, and mask the loss",
+    "aten.gru (of packed": "pad the sequences, and mask the loss",
+    "aten.fft": "compute the transform before training, as a column of the samples",
+    "aten._fft": "compute the transform before training, as a column of the samples",
+    "aten.multinomial": "Gumbel noise and argmax: (logits - torch.log(-torch.log(torch.rand_like(logits)))).argmax(-1)",
+}
+
+
+def _tell(problems: Mapping[str, Problem]) -> str:
+    lines = []
+    for name, problem in sorted(problems.items()):
+        lines.append(f"  {name} in {', '.join(sorted(problem.modules))}")
+        instead = next((advice for start, advice in INSTEAD.items() if name.startswith(start)), None)
+        lines += [f"    {line}" for line in (problem.source, instead and f"instead: {instead}") if line]
     return "these operations cannot be trained by Annulus yet:\n" + "\n".join(lines)
 
 
@@ -212,7 +342,8 @@ def _write_reference(captured: Captured, columns: Sequence[np.ndarray], path: Pa
     """PyTorch's gradient in float64, and how far its own float32 is from that."""
     exact = reference.compute(captured, columns, torch.float64)
     single = reference.compute(captured, columns, torch.float32)
-    doubled = reference.compute(captured, [np.concatenate([column, column]) for column in columns], torch.float64)
+    twice = [np.concatenate([column, column]) for column in columns]
+    doubled = reference.compute(captured, twice, torch.float64, batch=len(columns[0]))
     if not np.isfinite(exact.loss):
         raise ExportError(f"the loss of the first {len(columns[0])} samples is {exact.loss}")
     if abs(doubled.loss - exact.loss) > MEAN_TOLERANCE * abs(exact.loss):

@@ -20,6 +20,10 @@ class Graph:
         self._constants: dict[tuple[str, tuple[int, ...], bytes], str] = {}
         #: The path of the module whose operations are added; part of their names.
         self.path = ""
+        #: The line of the user's code that the operations come from.
+        self.source = ""
+        #: That line by the operations' names.
+        self.sources: dict[str, str] = {}
 
     def add(
         self,
@@ -50,6 +54,7 @@ class Graph:
         while filled and not filled[-1]:
             filled.pop()
         self._nodes.append(Node(kind, tuple(filled), tuple(names), name, domain, attributes))
+        self.sources[name] = self.source
         return names
 
     def constant(self, value: object, dtype: type | None = None) -> str:

@@ -8,8 +8,8 @@ import numpy as np
 from torch import fx
 
 from .graph import ANNULUS
-from .layout import backwards
-from .lowering import Call, Lowering, Missing, Name, Rules, Unsupported, fake
+from .layout import backwards, reshaped
+from .lowering import Call, Lowering, Missing, Name, Refused, Rules, Unsupported, fake
 
 rule = Rules()
 
@@ -108,9 +108,17 @@ def addmm(w: Lowering, c: Call) -> Name:
     return w.graph.add("Linear", inputs, domain=ANNULUS, outputs_first=0)
 
 
-@rule("matmul", "bmm", "mm")
+@rule("matmul", "bmm", "mm", "mv", "dot")
 def matmul(w: Lowering, c: Call) -> Name:
-    return w.graph.add("MatMul", [w.read(c["self"]), w.read(c.get("other", c.get("mat2")))])
+    factors = c["self"], next(c[name] for name in ("other", "mat2", "vec", "tensor") if c.get(name) is not None)
+    names, g, dropped = [w.read_as(factor, np.float32) for factor in factors], w.graph, []
+    # A vector is a row on the left, and a column on the right.
+    for at, axis in ((0, -2), (1, -1)):
+        if fake(factors[at]).dim() == 1:
+            names[at] = g.add("Unsqueeze", [names[at], w.vector(at)])
+            dropped.append(axis)
+    product = g.add("MatMul", names)
+    return g.add("Squeeze", [product, g.constant(dropped, np.int64)]) if dropped else product
 
 
 @rule("baddbmm")
@@ -126,6 +134,30 @@ def baddbmm(w: Lowering, c: Call) -> Name:
     return w.graph.add("Add", [addend, product])
 
 
+@rule("bilinear")
+def bilinear(w: Lowering, c: Call) -> Name:
+    # x W y for the matrix W of each output: [.., inputs] by [inputs, outputs * others], times y.
+    g, (outputs, inputs, others) = w.graph, fake(c["weight"]).shape
+    weight = g.add("Transpose", [w.read(c["weight"])], perm=[1, 0, 2])
+    weight = g.add("Reshape", [weight, g.constant([inputs, outputs * others], np.int64)])
+    made = g.add("MatMul", [w.read(c["input1"]), weight])
+    made = reshaped(w, made, [*c.result.shape, others])
+    made = g.add("Mul", [made, g.add("Unsqueeze", [w.read(c["input2"]), g.constant([-2], np.int64)])])
+    made = g.add("ReduceSum", [made, g.constant([-1], np.int64)], keepdims=0)
+    return made if c["bias"] is None else g.add("Add", [made, w.read(c["bias"])])
+
+
+@rule("cdist")
+def distances(w: Lowering, c: Call) -> Name:
+    if c["p"] != 2:
+        raise Unsupported("other than Euclidean")
+    one, other = (w.graph.add("Unsqueeze", [w.read(c[f"x{n}"]), w.graph.constant([-1 - n], np.int64)]) for n in (1, 2))
+    apart = w.graph.add("Sub", [one, other])
+    squares = w.graph.add("ReduceSum", [w.graph.add("Mul", [apart, apart]), w.graph.constant([-1], np.int64)], keepdims=0)
+    # At 0 the slope of the root is infinite, and PyTorch takes 0.
+    return w.graph.add("Sqrt", [w.graph.add("Clip", [squares, w.graph.constant(1e-30)])])
+
+
 @rule("scaled_dot_product_attention")
 def attention(w: Lowering, c: Call) -> Name:
     rank, g = fake(c["query"]).dim(), w.graph
@@ -136,6 +168,9 @@ def attention(w: Lowering, c: Call) -> Name:
         raise Unsupported(f"with {rank} axes")
     mask = c.get("attn_mask")
     inputs.append(w.read(mask))
+    if w.is_derived(mask):
+        hidden = [g.constant(value) for value in (0.0, float(np.finfo(np.float32).min))]
+        inputs[3] = g.add("Where", [inputs[3], *hidden])
     if rank == 3 and mask is not None and fake(mask).dim() == 3:
         inputs[3] = g.add("Unsqueeze", [inputs[3], w.vector(1)])
     attributes: dict[str, Any] = {"is_causal": int(bool(c.get("is_causal")))}
@@ -254,9 +289,9 @@ def upsample(w: Lowering, c: Call) -> Name:
 @rule("batch_norm")
 def batch_norm(w: Lowering, c: Call) -> Name:
     if c["running_mean"] is None:
-        raise Unsupported("without running statistics: use group norm")
+        raise Refused("without running statistics: use group norm")
     if c["momentum"] is None:
-        raise Unsupported("with momentum=None: set a number")
+        raise Refused("with momentum=None: set a number")
     channels = fake(c["input"]).shape[1]
     scale = w.read(c["weight"]) or w.graph.constant(np.ones(channels, np.float32))
     shift = w.read(c["bias"]) or w.graph.constant(np.zeros(channels, np.float32))
@@ -277,7 +312,7 @@ def batch_norm(w: Lowering, c: Call) -> Name:
 @rule("instance_norm")
 def instance_norm(w: Lowering, c: Call) -> Name:
     if c["running_mean"] is not None:
-        raise Unsupported("with running statistics")
+        raise Refused("with running statistics")
     channels = fake(c["input"]).shape[1]
     scale = w.read(c["weight"]) or w.graph.constant(np.ones(channels, np.float32))
     shift = w.read(c["bias"]) or w.graph.constant(np.zeros(channels, np.float32))
@@ -332,10 +367,12 @@ def feature_dropout(w: Lowering, c: Call) -> Name:
 @rule("lstm", "gru")
 def recurrent(w: Lowering, c: Call) -> Name:
     if "batch_sizes" in c._arguments:
-        raise Unsupported("of packed sequences: pad them")
+        raise Refused("of packed sequences: pad them")
     states = c["hx"] if isinstance(c["hx"], (list, tuple)) else [c["hx"]]
     if not all(isinstance(state, fx.Node) and state.op == "call_function" and Call(state).name == "zeros" for state in states):
         raise Unsupported("with an initial state of its own")
+    if c.name == "lstm" and any(user.args[1] == 2 and user.users for user in c.node.users):
+        raise Unsupported("with the final cell state")
     directions = 2 if c["bidirectional"] else 1
     each = 4 if c["has_biases"] else 2
     if len(c["params"]) != each * directions * c["num_layers"]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 from torch import fx
 
 from .graph import ANNULUS
-from .lowering import END, Call, Lowering, Name, Rules, Unsupported, element, element_of, fake
+from .lowering import END, Call, Lowering, Name, Refused, Rules, Unsupported, element, element_of, fake
 
 rule = Rules()
 
@@ -51,6 +52,8 @@ def view(w: Lowering, c: Call) -> Name:
 def same_values(w: Lowering, c: Call) -> Name:
     source = c["src"] if c.name == "copy" else c["self"]
     name = w.read_as(source, element(c.result.dtype))
+    if c.name == "detach" and w.is_learned(source):
+        return w.graph.add("Detach", [name], domain=ANNULUS)
     if c.name == "copy" and list(fake(source).shape) != list(c.result.shape):
         return w.graph.add("Expand", [name, shape_of(w, c.result.shape, c["self"])])
     return name
@@ -160,8 +163,8 @@ def repeat_interleave(w: Lowering, c: Call) -> Name:
 @rule("cat", "concat", "concatenate")
 def concatenate(w: Lowering, c: Call) -> Name:
     wanted = element(c.result.dtype)
-    # PyTorch ignores empty vectors here.
-    parts = [value for value in c["tensors"] if list(fake(value).shape) != [0]]
+    # The program has no empty tensors, and PyTorch ignores empty vectors here.
+    parts = [value for value in c["tensors"] if 0 not in [size for size in fake(value).shape if isinstance(size, int)]]
     axis = c.get("dim", 0) % c.result.dim()
     return w.graph.add("Concat", [w.read_as(value, wanted) for value in parts], axis=axis)
 
@@ -174,7 +177,7 @@ def stack(w: Lowering, c: Call) -> Name:
     return w.graph.add("Concat", parts, axis=axis)
 
 
-@rule("split", "chunk", "split_with_sizes", "unbind")
+@rule("split", "chunk", "split_with_sizes", "unbind", "unsafe_chunk", "unsafe_split")
 def split(w: Lowering, c: Call) -> Name:
     axis = c.get("dim", 0) % fake(c["self"]).dim()
     if c.name == "unbind":
@@ -207,6 +210,19 @@ def narrow(w: Lowering, c: Call) -> Name:
 @rule("select")
 def select(w: Lowering, c: Call) -> Name:
     return w.graph.add("Gather", [w.read(c["self"]), w.read(c["index"])], axis=c["dim"] % fake(c["self"]).dim())
+
+
+@rule("unfold")
+def unfold(w: Lowering, c: Call) -> Name:
+    axis, size, step = c["dimension"] % fake(c["self"]).dim(), c["size"], c["step"]
+    length, rank = fake(c["self"]).shape[axis], c.result.dim()
+    if not isinstance(length, int):
+        raise Unsupported("the axis of the batch")
+    places = np.arange(0, length - size + 1, step)[:, None] + np.arange(size)
+    windows = w.graph.add("Gather", [w.read(c["self"]), w.graph.constant(places)], axis=axis)
+    # Each window's elements come last.
+    order = [at for at in range(rank) if at != axis + 1] + [axis + 1]
+    return w.graph.add("Transpose", [windows], perm=order)
 
 
 @rule("index_select")
@@ -246,18 +262,32 @@ def roll(w: Lowering, c: Call) -> Name:
 
 @rule("pad", "constant_pad_nd")
 def pad(w: Lowering, c: Call) -> Name:
-    if c.get("mode", "constant") != "constant":
-        raise Unsupported(f"mode={c['mode']!r}")
     # Pairs of lengths before and behind, from the last axis to the first; ONNX wants them from the first axis on.
-    lengths, rank = list(c["pad"]), c.result.dim()
+    lengths, rank, value = list(c["pad"]), c.result.dim(), w.read(c["self"])
     before, behind = ([0] * (rank - len(lengths) // 2) + lengths[start::2][::-1] for start in (0, 1))
-    wanted = element(c.result.dtype)
-    inputs = [
-        w.read(c["self"]),
-        w.graph.constant(before + behind, np.int64),
-        w.graph.constant(c.get("value") or 0, wanted),
-    ]
-    return w.graph.add("Pad", inputs, mode="constant")
+    mode, shape = c.get("mode", "constant"), fake(c["self"]).shape
+    for axis in range(rank):
+        first, last = before[axis], behind[axis]
+        if mode != "constant" and (first or last):
+            if not isinstance(shape[axis], int):
+                raise Unsupported("the axis of the batch")
+            places = PLACES[mode](np.arange(-first, shape[axis] + last), shape[axis])
+            value = w.graph.add("Gather", [value, w.graph.constant(places, np.int64)], axis=axis)
+        elif first < 0 or last < 0:
+            value = w.sliced(value, axis, max(-first, 0), min(last, 0) or END)
+    if mode != "constant":
+        return value
+    widths = [max(width, 0) for width in before + behind]
+    inputs = [value, w.graph.constant(widths, np.int64), w.graph.constant(c.get("value") or 0, element(c.result.dtype))]
+    return w.graph.add("Pad", inputs, mode="constant") if any(widths) else value
+
+
+#: Which place of an axis stands at each place of the wider one, by the way of padding.
+PLACES: dict[str, Any] = {
+    "reflect": lambda at, size: size - 1 - np.abs(size - 1 - np.abs(at)),
+    "replicate": lambda at, size: np.clip(at, 0, size - 1),
+    "circular": lambda at, size: at % size,
+}
 
 
 # Numbers that follow from shapes.
@@ -326,30 +356,153 @@ def embedding(w: Lowering, c: Call) -> Name:
     return w.graph.add("Where", [is_padding, w.graph.add("Detach", [rows], domain=ANNULUS), rows])
 
 
+@rule("embedding_bag")
+def embedding_bag(w: Lowering, c: Call) -> Name:
+    # Rows of equal length, which PyTorch lays out one after the other.
+    source, starts = c["indices"], c["offsets"]
+    step = Call(starts).get("step") if isinstance(starts, fx.Node) and Call(starts).name == "arange" else None
+    if not isinstance(step, int) or c["per_sample_weights"] is not None:
+        raise Refused("of bags of several lengths, or with weights: pad them, and use an embedding")
+    rows = w.graph.add("Gather", [w.read(c["weight"]), w.graph.add("Reshape", [w.read(source), w.dims([-1, step])])], axis=0)
+    kind = ("ReduceSum", "ReduceMean", "ReduceMax")[c["mode"]]
+    return [w.graph.add(kind, [rows, w.vector(1)], keepdims=0), None, None, None]
+
+
 @rule("gather")
 def gather(w: Lowering, c: Call) -> Name:
     return w.graph.add("GatherElements", [w.read(c["self"]), w.read(c["index"])], axis=c["dim"] % fake(c["self"]).dim())
 
 
-@rule("index")
+@rule("index", "_unsafe_index")
 def index(w: Lowering, c: Call) -> Name:
     indices = list(c["indices"])
     axes = [at for at, value in enumerate(indices) if value is not None]
     if any(fake(indices[axis]).dtype == torch.bool for axis in axes):
-        raise Unsupported("by a mask, so that the result's shape follows from the data")
-    source = w.read(c["self"])
+        raise Refused("by a mask, so that the result's shape follows from the data")
+    source, sizes = w.read(c["self"]), list(fake(c["self"]).shape)
     if len(axes) == 1:
         return w.graph.add("Gather", [source, w.read(indices[axes[0]])], axis=axes[0])
-    if axes != list(range(len(axes))):
-        raise Unsupported("by several tensors that do not begin with the first axis")
+    # The axes that are indexed come first.
+    order = axes + [axis for axis in range(len(sizes)) if axis not in axes]
+    if order != sorted(order):
+        source = w.graph.add("Transpose", [source], perm=order)
+    sizes = [sizes[axis] for axis in order]
+    chosen = [indices[axis] for axis in axes]
     if element_of(c["self"]) is not np.float32:
-        return w.graph.add("Index", [source, *(w.read(value) for value in indices)], domain=ANNULUS)
-    # As one index into the leading axes laid out as one.
-    sizes = fake(c["self"]).shape
+        made = w.graph.add("Index", [source, *(w.read(value) for value in chosen)], domain=ANNULUS)
+    else:
+        flat = reshaped(w, source, [whole(sizes[: len(axes)]), *sizes[len(axes) :]])
+        made = w.graph.add("Gather", [flat, joint_place(w, chosen, sizes)], axis=0)
+    if axes[-1] - axes[0] + 1 == len(axes) and axes[0] > 0:
+        # Neighbours are replaced where they were; what the indices give has these axes.
+        given = c.result.dim() - (len(sizes) - len(axes))
+        back = [*range(given, given + axes[0]), *range(given), *range(given + axes[0], c.result.dim())]
+        made = w.graph.add("Transpose", [made], perm=back)
+    return made
+
+
+def whole(sizes: list[Any]) -> Any:
+    """The product of these sizes, or -1 if one of them follows from the batch."""
+    return math.prod(sizes) if all(isinstance(size, int) for size in sizes) else -1
+
+
+def joint_place(w: Lowering, indices: list[Any], sizes: list[Any]) -> str:
+    """Several indices into leading axes as one into these axes laid out as one."""
     place = w.read(indices[0])
-    for axis in axes[1:]:
-        if not isinstance(sizes[axis], int):
+    for value, size in zip(indices[1:], sizes[1:], strict=False):
+        if not isinstance(size, int):
             raise Unsupported("the axis of the batch")
-        place = w.graph.add("Mul", [place, w.graph.constant(sizes[axis], np.int64)])
-        place = w.graph.add("Add", [place, w.read(indices[axis])])
-    return w.graph.add("Gather", [reshaped(w, source, [-1, *sizes[len(axes) :]]), place], axis=0)
+        place = w.graph.add("Mul", [place, w.graph.constant(size, np.int64)])
+        place = w.graph.add("Add", [place, w.read(value)])
+    return place
+
+
+# Sums by index, and writing by index.
+
+
+def summed(w: Lowering, c: Call, into: str, added: str, index: str) -> str:
+    return w.graph.add("ScatterElements", [into, index, added], axis=c["dim"] % c.result.dim(), reduction="add")
+
+
+def like(w: Lowering, value: str, number: float) -> str:
+    """A tensor of the same shape, of one number."""
+    return w.graph.add("ConstantOfShape", [w.graph.add("Shape", [value])], value=np.array([number], np.float32))
+
+
+@rule("scatter_add", "scatter", "scatter_reduce")
+def scatter(w: Lowering, c: Call) -> Name:
+    into, index = w.read(c["self"]), w.read(c["index"])
+    source = c.get("src") if c.get("src") is not None else c["value"]
+    reduce = "sum" if c.name == "scatter_add" else c.get("reduce") or "none"
+    if reduce not in ("sum", "mean", "none", "add"):
+        raise Unsupported(f"reduce={reduce!r}")
+    ones = like(w, index, 1.0)
+    if isinstance(source, fx.Node) and fake(source).dim():
+        if [*map(str, fake(source).shape)] != [*map(str, fake(c["index"]).shape)]:
+            raise Unsupported("of fewer indices than elements")
+        added = w.read_as(source, np.float32)
+    else:
+        added = w.graph.add("Mul", [ones, w.read_as(source, np.float32)])
+    if reduce in ("sum", "add") and c.get("include_self", True):
+        return summed(w, c, into, added, index)
+    nothing = like(w, into, 0.0)
+    total, count = summed(w, c, nothing, added, index), summed(w, c, nothing, ones, index)
+    if c.get("include_self", True) and reduce == "mean":
+        total, count = w.graph.add("Add", [total, into]), w.graph.add("Add", [count, w.graph.constant(1.0)])
+    # Of several that are written to one place PyTorch takes any.
+    some = w.graph.add("Clip", [count, w.graph.constant(1.0)])
+    made = total if reduce in ("sum", "add") else w.graph.add("Div", [total, some])
+    return w.graph.add("Where", [w.graph.add("Greater", [count, w.graph.constant(0.0)]), made, into])
+
+
+@rule("index_add")
+def index_add(w: Lowering, c: Call) -> Name:
+    added = w.read_as(c["source"], np.float32)
+    if c["alpha"] != 1:
+        added = w.graph.add("Mul", [added, w.graph.constant(float(c["alpha"]))])
+    axis = c["dim"] % c.result.dim()
+    return w.graph.add("IndexAdd", [w.read(c["self"]), w.read(c["index"]), added], domain=ANNULUS, axis=axis)
+
+
+@rule("index_put", "_unsafe_index_put")
+def index_put(w: Lowering, c: Call) -> Name:
+    into, indices = w.read_as(c["self"], np.float32), [value for value in c["indices"] if value is not None]
+    if element_of(c["self"]) is not np.float32 or len(indices) != len(c["indices"]):
+        raise Refused("of integers, or of another axis than the first")
+    values, sizes = w.read_as(c["values"], np.float32), list(c.result.shape)
+    if fake(indices[0]).dtype == torch.bool:
+        if fake(c["values"]).numel() != 1 or len(indices) > 1:
+            raise Refused("by a mask, so that the number of values follows from the data")
+        lacking = list(range(fake(indices[0]).dim(), len(sizes)))
+        mask = w.read(indices[0])
+        mask = w.graph.add("Unsqueeze", [mask, w.graph.constant(lacking, np.int64)]) if lacking else mask
+        return w.graph.add("Where", [mask, values, into])
+    rest = sizes[len(indices) :]
+    flat = reshaped(w, into, [whole(sizes[: len(indices)]), *rest])
+    place = joint_place(w, indices, sizes)
+    # One value for each place.
+    wide = w.graph.add("Shape", [w.graph.add("Gather", [flat, place], axis=0)])
+    values = reshaped(w, w.graph.add("Expand", [values, wide]), [-1, *rest])
+    place = w.graph.add("Reshape", [place, w.vector(-1)])
+
+    def added(to: str, what: str) -> str:
+        return w.graph.add("IndexAdd", [to, place, what], domain=ANNULUS, axis=0)
+
+    if c["accumulate"]:
+        made = added(flat, values)
+    else:
+        nothing = like(w, flat, 0.0)
+        count = added(nothing, like(w, values, 1.0))
+        some = w.graph.add("Clip", [count, w.graph.constant(1.0)])
+        written = w.graph.add("Div", [added(nothing, values), some])
+        made = w.graph.add("Where", [w.graph.add("Greater", [count, w.graph.constant(0.0)]), written, flat])
+    return reshaped(w, made, sizes)
+
+
+@rule("one_hot")
+def one_hot(w: Lowering, c: Call) -> Name:
+    count = c["num_classes"]
+    if count < 0:
+        raise Refused("without num_classes=")
+    ids = w.graph.add("Unsqueeze", [w.read(c["self"]), w.vector(-1)])
+    return w.cast(w.graph.add("Equal", [ids, w.graph.constant(np.arange(count))]), np.int64)

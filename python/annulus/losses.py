@@ -20,7 +20,7 @@ def reduced(w: Lowering, c: Call, value: str) -> str:
 
 @rule("cross_entropy_loss")
 def cross_entropy(w: Lowering, c: Call) -> Name:
-    if c["reduction"] != MEAN:
+    if c["reduction"] != MEAN or w.is_derived(c["target"]):
         raise Unsupported("with another reduction than the mean")
     if element_of(c["target"]) is np.float32:
         return soft_cross_entropy(w, c)
@@ -73,7 +73,7 @@ def soft_cross_entropy(w: Lowering, c: Call) -> str:
 
 @rule("nll_loss_nd", "nll_loss", "nll_loss2d")
 def nll_loss(w: Lowering, c: Call) -> Name:
-    if c["reduction"] != MEAN or c["weight"] is not None:
+    if c["reduction"] != MEAN or c["weight"] is not None or w.is_derived(c["target"]):
         raise Unsupported("with another reduction than the mean, or with class weights")
     inputs = [w.read(c["self"]), w.read(c["target"])]
     return w.graph.add("NegativeLogLikelihoodLoss", inputs, ignore_index=c["ignore_index"], reduction="mean")

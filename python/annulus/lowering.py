@@ -3,24 +3,30 @@
 `torch.export` records a forward pass in training mode as a graph of ATen operations. This module walks over it. The rules
 in the modules for arithmetic, layout, layers and losses say which ONNX operations replace each of them.
 
-Two kinds of values need care:
+Where no rule exists, PyTorch's own decomposition takes its place. Three kinds of values need care:
 
-- *Learned* values depend on trained parameters. A gradient flows through them, so nothing may cut it off.
+- *Learned* values depend on trained parameters, so a gradient flows through them.
 - *Static* values depend on nothing but constants, such as positions and masks. They are also computed here, with PyTorch.
   Where no rule exists, or where a part of a tensor is written in place, the graph gets the result as a constant.
+- *Derived* values are integers and booleans that follow from floats. The program has them as floats on the device.
 """
 
 from __future__ import annotations
 
 import operator
+import os
+import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import fx
 
-from .graph import Graph
+from .decompose import decomposed
+from .draws import draw
+from .graph import ANNULUS, Graph
 
 #: What a value is called in the graph; a list if an operation returns several.
 Name = str | list[Any] | None
@@ -49,6 +55,9 @@ VIEWS = frozenset(
     "unbind unflatten unsqueeze view view_as".split()
 )
 
+#: Those that divide a tensor into parts which have no element in common.
+APART = frozenset("split split_with_sizes chunk unsafe_chunk unsafe_split unbind".split())
+
 #: Operations that only check something, or that say how PyTorch computes.
 SKIPPED = frozenset(
     "_assert_async _assert_scalar _assert_tensor_metadata sym_constrain_range sym_constrain_range_for_size".split()
@@ -57,15 +66,31 @@ SKIPPED = frozenset(
 #: Operations that read nothing of a tensor but its shape and type.
 FILLING = {"new_zeros": 0, "zeros_like": 0, "new_ones": 1, "ones_like": 1, "new_full": None, "full_like": None}
 
+#: Where this package lies.
+HERE = os.path.dirname(__file__)
+
 #: Beyond the end of every axis.
 END = 2**62
 
 #: Operations whose result is drawn or undefined.
-RANDOM = frozenset("bernoulli dropout empty empty_like feature_dropout new_empty normal rand rand_like randn uniform".split())
+RANDOM = frozenset("bernoulli dropout empty empty_like feature_dropout new_empty rand".split())
 
 
 class Unsupported(Exception):
     """An operation, or one of its arguments, cannot be expressed. The text says which and why."""
+
+
+class Refused(Unsupported):
+    """An operation that PyTorch's decomposition would express wrongly."""
+
+
+@dataclass
+class Problem:
+    """Where an operation is used that cannot be expressed."""
+
+    modules: set[str]
+    #: The first of the user's lines that use it.
+    source: str
 
 
 class Call:
@@ -76,7 +101,11 @@ class Call:
         target = node.target
         is_aten = isinstance(target, torch._ops.OpOverload)
         # Arithmetic on sizes has Python's own operators.
-        name = str(target).removeprefix("aten.").split(".")[0] if is_aten else f"sym_{target.__name__}"
+        name = f"sym_{target.__name__}"
+        if is_aten:
+            name = str(target).removeprefix("aten.").replace("prims.", "prims_").split(".")[0]
+        elif target is draw:
+            name = "draw"
         self.in_place = name.endswith("_") and not name.startswith("__")
         self.name = name.rstrip("_") if self.in_place else name
         self._arguments: dict[str, Any] = {}
@@ -129,11 +158,14 @@ class Lowering:
         self.graph = Graph()
         #: New values of buffers that training changes: the buffer's name, and the value's name.
         self.updates: dict[str, str] = {}
-        #: Unsupported operations with the reason, and the modules that use them.
-        self.problems: dict[str, set[str]] = {}
+        #: Unsupported operations with the reason, and where they are used.
+        self.problems: dict[str, Problem] = {}
+        #: The problems of a decomposition while one is tried.
+        self._tried: list[str] | None = None
         self._names: dict[fx.Node, Name] = {}
         self._static: dict[fx.Node, Any] = {}
         self._learned: set[fx.Node] = set()
+        self._derived: set[fx.Node] = set()
         self._path: str = ""
 
     def bind(self, node: fx.Node, name: str, *, learned: bool, static: torch.Tensor | None = None) -> None:
@@ -145,22 +177,24 @@ class Lowering:
             # In-place operations must not reach the model's own buffer.
             self._static[node] = static.detach().clone()
 
-    def run(self, graph: fx.Graph, root: torch.nn.Module) -> list[Name]:
-        """Adds all operations; the names of the outputs. Inputs must be bound."""
-        outputs: list[Name] = []
+    def run(self, graph: fx.Graph, root: torch.nn.Module, *, outputs: bool = True) -> list[Name]:
+        """Adds all operations; the names of the outputs, if they are wanted. Inputs must be bound."""
+        made: list[Name] = []
         for node in graph.nodes:
             path = _module_path(node)
             self._path = self._path if path is None else path
             self.graph.path = self._path
-            if node.op == "output":
-                outputs = [self.read(value) for value in node.args[0] if value is not None]
+            if node.meta.get("stack_trace"):
+                self.graph.source = source_line(node)
+            if node.op == "output" and outputs:
+                made = [self.read(value) for value in node.args[0] if value is not None]
             elif node.op == "get_attr":
                 value = getattr(root, node.target)
                 if isinstance(value, torch.Tensor):
                     self._static[node] = value.detach().clone()
             elif node.op == "call_function":
                 self._call(node, root)
-        return outputs
+        return made
 
     # For rules: reading arguments.
 
@@ -232,11 +266,19 @@ class Lowering:
         """Whether a gradient flows through this value."""
         return value in self._learned
 
+    def is_derived(self, value: Any) -> bool:
+        """Whether these integers or booleans follow from floats."""
+        return value in self._derived
+
     # One operation.
 
     def _call(self, node: fx.Node, root: torch.nn.Module) -> None:
         if node.target is operator.getitem:
             self._item(node)
+            return
+        if getattr(node.target, "__name__", "").startswith("return_types_"):
+            self._names[node] = [self.read(value) for value in node.args[0]]
+            self._learned.update([node] if any(value in self._learned for value in node.args[0]) else [])
             return
         if isinstance(node.target, torch._ops.HigherOrderOperator):
             self._region(node, root)
@@ -246,9 +288,14 @@ class Lowering:
             return
         inputs = list(node.all_input_nodes)
         learned = any(value in self._learned for value in inputs)
-        if learned and _has_gradient(node):
+        if learned and _has_gradient(node) and call.name != "detach":
             self._learned.add(node)
+        if not _has_gradient(node) and any(self._is_of_floats(value) for value in inputs):
+            self._derived.add(node)
         static = self._compute(call, inputs)
+        if static and not _has_gradient(node) and any(_has_gradient(value) for value in inputs):
+            # A mask that is kept as floats: the program has masks on the host, and floats on the device.
+            return
         changed = node.args[0] if call.in_place and isinstance(node.args[0], fx.Node) else None
         if changed is not None and changed.op == "placeholder" and not node.users and len(changed.users) == 1:
             # A counter of steps, which nothing reads.
@@ -257,7 +304,7 @@ class Lowering:
             # The tensor and all that share its memory are read anew.
             return
         try:
-            name = self._apply(call)
+            name = self._by_rule(call) if static else self._apply(call)
             if changed is not None:
                 self._write(changed, name, node, learned)
         except Unsupported as problem:
@@ -268,11 +315,47 @@ class Lowering:
         self._names[node] = name
 
     def _apply(self, call: Call) -> Name:
+        try:
+            return self._by_rule(call)
+        except Refused:
+            raise
+        except Unsupported as problem:
+            graph = decomposed(call.node, self.rules)
+            if graph is None:
+                raise
+            return self._inline(call.node, graph, problem)
+
+    def _by_rule(self, call: Call) -> Name:
         if call.name not in self.rules:
             raise Unsupported("")
-        if call.name == "detach" and self.is_learned(call["self"]):
-            raise Unsupported("cuts a gradient off")
         return self.rules[call.name](self, call)
+
+    def _inline(self, node: fx.Node, made: fx.GraphModule, problem: Unsupported) -> Name:
+        """The operations of a decomposition in place of the node."""
+        outer, self._tried = self._tried, []
+        self._give(made.graph, node.all_input_nodes)
+        self.run(made.graph, made, outputs=False)
+        failed, self._tried = self._tried, outer
+        if failed:
+            raise problem
+        result = next(n for n in reversed(made.graph.nodes) if n.op == "output").args[0]
+        if isinstance(result, (list, tuple)):
+            return [self.read(value) for value in result]
+        return self.read(result)
+
+    def _give(self, graph: fx.Graph, values: Iterable[Any]) -> None:
+        """Binds the inputs of an inner graph to values of the outer one."""
+        for placeholder, value in zip((n for n in graph.nodes if n.op == "placeholder"), values, strict=False):
+            if value in self._names:
+                self._names[placeholder] = self._names[value]
+            if value in self._static:
+                self._static[placeholder] = self._static[value]
+            for kind in (self._learned, self._derived):
+                if value in kind:
+                    kind.add(placeholder)
+
+    def _is_of_floats(self, value: fx.Node) -> bool:
+        return value in self._derived or (_has_gradient(value) and value not in self._static)
 
     def _compute(self, call: Call, inputs: list[fx.Node]) -> bool:
         """Computes a static value with PyTorch; whether that was possible."""
@@ -308,6 +391,12 @@ class Lowering:
             if not _is_view(changed):
                 return
             source, call = changed.args[0], Call(changed)
+            if changed.target is operator.getitem and Call(source).name in APART:
+                whole = source.args[0]
+                later = [reader for reader in whole.users if reader is not source and by < reader]
+                if later or _is_view(whole):
+                    raise Unsupported("writes a part of a tensor in place")
+                return
             others = [user for user in source.users if user is not changed and user < by and _is_view(user)]
             if any(by < reader for other in others for reader in other.users):
                 raise Unsupported("writes a tensor in place of which another part is read later")
@@ -338,6 +427,8 @@ class Lowering:
         source, at = node.args
         if source in self._learned and _has_gradient(node):
             self._learned.add(node)
+        if self._is_of_floats(source) and not _has_gradient(node):
+            self._derived.add(node)
         if source in self._static:
             self._static[node] = self._static[source][at]
         names = self._names.get(source)
@@ -354,20 +445,17 @@ class Lowering:
             return
         inner = getattr(root, node.args[at].target)
         values = node.args[at + 1 :]
-        for placeholder, value in zip((n for n in inner.graph.nodes if n.op == "placeholder"), values, strict=False):
-            if value in self._names:
-                self._names[placeholder] = self._names[value]
-            if value in self._static:
-                self._static[placeholder] = self._static[value]
-            if value in self._learned:
-                self._learned.add(placeholder)
+        self._give(inner.graph, values)
         outputs = self.run(inner.graph, inner)
         results = next(n for n in reversed(inner.graph.nodes) if n.op == "output").args[0]
         learned = [result in self._learned for result in results]
-        if kind == "wrap_with_set_grad_enabled" and not node.args[0] and any(learned):
-            self._report("torch.no_grad()", Unsupported("cuts a gradient off"))
-        if any(learned):
+        if kind == "wrap_with_set_grad_enabled" and not node.args[0]:
+            pairs = zip(outputs, learned, strict=True)
+            outputs = [self.graph.add("Detach", [name], domain=ANNULUS) if own else name for name, own in pairs]
+        elif any(learned):
             self._learned.add(node)
+        if any(result in self._derived for result in results):
+            self._derived.add(node)
         self._names[node] = outputs
 
     def _placeholder(self, node: fx.Node) -> Name:
@@ -377,11 +465,26 @@ class Lowering:
 
     def _report(self, name: str, problem: Unsupported) -> None:
         reason = f"{name} ({problem})" if str(problem) else name
-        self.problems.setdefault(reason, set()).add(self._path or "the model itself")
+        if self._tried is not None:
+            self._tried.append(reason)
+            return
+        found = self.problems.setdefault(reason, Problem(set(), self.graph.source))
+        found.modules.add(self._path or ("the model itself" if self.graph.source else "the loss"))
 
 
 class Missing(str):
     """The name of a value that could not be expressed: the reason, or nothing if it is reported already."""
+
+
+def source_line(node: fx.Node) -> str:
+    """The line of Python that an operation comes from: the innermost one outside of installed packages, if there is one."""
+    frames = re.findall(r'File "([^"]+)", line (\d+), in [^\n]+\n\s*([^\n]+)', node.meta.get("stack_trace") or "")
+    frames = [frame for frame in frames if not frame[0].startswith(HERE)]
+    own = [frame for frame in frames if f"{os.sep}site-packages{os.sep}" not in frame[0]]
+    if not frames:
+        return ""
+    file, line, code = (own or frames)[-1]
+    return f"{file}:{line}: {code.strip()}"
 
 
 def _has_gradient(node: fx.Node) -> bool:
@@ -393,7 +496,9 @@ def _has_gradient(node: fx.Node) -> bool:
 def _is_view(node: fx.Node) -> bool:
     if node.op != "call_function" or not node.args or not isinstance(node.args[0], fx.Node):
         return False
-    return node.target is operator.getitem or Call(node).name in VIEWS
+    if node.target is operator.getitem:
+        return Call(node.args[0]).name in VIEWS | APART
+    return Call(node).name in VIEWS
 
 
 def _is_graph(value: Any, root: torch.nn.Module) -> bool:

@@ -27,7 +27,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 from . import program, samples
 from .checking import check
 from .errors import AnnulusError
-from .exporter import WEIGHTS, export
+from .exporter import WEIGHTS, write
 from .loading import fit
 from .objective import Loss
 from .run import LEAVE_SECONDS, Run, setting, tell_how_to_join
@@ -104,11 +104,12 @@ def member(
         settings = {name: value for name, value in settings.items() if name in OWN_SETTINGS}
     else:
         source = model if exported is None else exported
-        data = export(source, to=to, loss=loss, dataset=dataset, target=target, collate=collate)
+        made = write(source, None, to=to, loss=loss, dataset=dataset, target=target, collate=collate)
         if checked:
-            check(data, devices=["cpu"])
+            with made.explained():
+                check(made.folder, devices=["cpu"])
         command = peer("train", out=folder)
-        command += ["--task", "graph", "--data", str(data)]
+        command += ["--task", "graph", "--data", str(made.folder)]
     command += [setting(name, value) for name, value in settings.items()]
     run = Member(command, model, dataset, collate)
     if ticket is None:

@@ -16,6 +16,11 @@ Loss = str | Callable[[Any, Any], torch.Tensor] | None
 
 def cross_entropy(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Classes on the last axis, or on the second as PyTorch has them: whichever fits the targets."""
+    if targets.is_floating_point() and targets.shape == outputs.shape[:-1]:
+        raise ExportError(
+            'cross_entropy takes classes, which are integers, and the targets are floats: pass targets.long(), or loss="mse" '
+            "if they are numbers"
+        )
     if outputs.shape[:-1] == targets.shape and not targets.is_floating_point():
         return F.cross_entropy(outputs.reshape(-1, outputs.shape[-1]), targets.reshape(-1))
     return F.cross_entropy(outputs, targets)
@@ -87,15 +92,16 @@ def _logits(outputs: Any) -> torch.Tensor | None:
     """What a model predicts: a tensor, the field `logits` of Hugging Face models, or the first of several outputs."""
     if hasattr(outputs, "logits"):
         outputs = outputs.logits
-    elif isinstance(outputs, (list, tuple)) and outputs:
-        outputs = outputs[0]
+    elif isinstance(outputs, (list, tuple)):
+        outputs = next((one for one in outputs if isinstance(one, torch.Tensor) and one.dim() > 0), None)
     return outputs if isinstance(outputs, torch.Tensor) and outputs.dim() > 0 else None
 
 
 def _own_loss(outputs: Any) -> torch.Tensor:
     loss = outputs.get("loss") if hasattr(outputs, "get") else getattr(outputs, "loss", outputs)
-    if isinstance(loss, (list, tuple)) and loss:
-        loss = loss[0]
+    if isinstance(loss, (list, tuple)):
+        # The logits may come first.
+        loss = next((one for one in loss if isinstance(one, torch.Tensor) and one.dim() == 0), None)
     if not isinstance(loss, torch.Tensor) or loss.dim() != 0:
         raise ExportError(
             'the model returns no loss: pass loss="cross_entropy", "mse", "bce" or a function of outputs and targets. '

@@ -16,6 +16,7 @@ from torch import fx
 
 from .arithmetic import keep_probability
 from .capture import Captured
+from .draws import draw
 from .lowering import Call
 
 #: The arguments that switch dropout off.
@@ -48,10 +49,13 @@ class Result:
         return float(np.sqrt(difference / size)) if size > 0 else float(np.sqrt(difference))
 
 
-def compute(captured: Captured, inputs: Sequence[np.ndarray], dtype: torch.dtype) -> Result:
-    """Runs a captured model forward and backward."""
+def compute(captured: Captured, inputs: Sequence[np.ndarray], dtype: torch.dtype, *, batch: int | None = None) -> Result:
+    """Runs a captured model forward and backward.
+
+    `batch`: the size of a batch that is here several times, so that each gets the same random numbers.
+    """
     module = copy.deepcopy(captured.program.graph_module)
-    _without_dropout(module, dtype)
+    _without_dropout(module, dtype, batch)
     given = iter(inputs)
     leaves: dict[str, torch.Tensor] = {}
     arguments: list[torch.Tensor] = []
@@ -65,7 +69,12 @@ def compute(captured: Captured, inputs: Sequence[np.ndarray], dtype: torch.dtype
             # Tied parameters have one name, and are one leaf.
             value = leaves.setdefault(captured.names[source], value.requires_grad_())
         arguments.append(value)
-    loss, logits = [*fx.Interpreter(module).run(*arguments), None][:2]
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        loss, logits = [*fx.Interpreter(module).run(*arguments), None][:2]
+    finally:
+        torch.set_default_dtype(default)
     gradients = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
     dense = [torch.zeros_like(leaf) if g is None else g for leaf, g in zip(leaves.values(), gradients, strict=False)]
     return Result(
@@ -75,14 +84,16 @@ def compute(captured: Captured, inputs: Sequence[np.ndarray], dtype: torch.dtype
     )
 
 
-def _without_dropout(module: fx.GraphModule, dtype: torch.dtype) -> None:
+def _without_dropout(module: fx.GraphModule, dtype: torch.dtype, batch: int | None) -> None:
     """Switches off all that is random, and computes in another type where the graph says float32."""
     graph = module.graph
     for node in list(graph.nodes):
         if node.op == "get_attr":
             inner = getattr(module, node.target)
             if isinstance(inner, fx.GraphModule):
-                _without_dropout(inner, dtype)
+                _without_dropout(inner, dtype, batch)
+        if node.op == "call_function" and node.target is draw:
+            node.args = (*node.args[:-1], dtype, batch)
         if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
             continue
         call = Call(node)

@@ -22,8 +22,11 @@ def arrays(data: Any, collate: Callable[[list[Any]], Any] | None = None) -> tupl
     """All samples of a data set, one array per input, and the names of the inputs if the samples have names.
 
     `data` is a tuple or a mapping of arrays or tensors, or a map-style data set of tuples or mappings. `collate` turns a
-    list of its samples into one batch of equally long samples, as for a `DataLoader`.
+    list of its samples into one batch of equally long samples, as for a `DataLoader`. Of a `DataLoader` the data set is taken.
     """
+    if isinstance(data, torch.utils.data.DataLoader):
+        is_own = data.collate_fn is not torch.utils.data.default_collate
+        data, collate = data.dataset, collate or (data.collate_fn if is_own else None)
     refuse_iterable(data)
     if collate is None:
         tensors = getattr(data, "tensors", data)
@@ -45,6 +48,8 @@ def arrays(data: Any, collate: Callable[[list[Any]], Any] | None = None) -> tupl
 
 def refuse_iterable(data: Any) -> None:
     """Fails if samples cannot be read by their numbers."""
+    if isinstance(data, torch.utils.data.DataLoader):
+        raise ExportError("this is a DataLoader, which has an order of its own: pass its data set, loader.dataset")
     if isinstance(data, torch.utils.data.IterableDataset) or not hasattr(data, "__getitem__"):
         raise ExportError(
             "a data set needs a length and samples by number: Annulus says which member computes which samples. "
@@ -75,18 +80,25 @@ def _columns(rows: Any, is_batch: bool) -> tuple[list[np.ndarray], list[str] | N
 
 
 def array(value: Any, name: str) -> np.ndarray:
-    """A value as float32, int64 or bool."""
+    """A value as float32, int64, bool, or the bytes that pictures are made of."""
     if isinstance(value, torch.Tensor):
         value = value.detach().cpu()
         value = (value.float() if value.is_floating_point() else value).numpy()
     made = np.asarray(value)
     if made.dtype.kind == "f":
         return np.asarray(made, np.float32, order="C")
+    if made.dtype == np.uint8:
+        return np.asarray(made, order="C")
     if made.dtype.kind in "iu":
         return np.asarray(made, np.int64, order="C")
     if made.dtype.kind == "b":
         return np.asarray(made, order="C")
     raise ExportError(f"{name} of the samples holds {type(value).__name__}: turn it into numbers, or leave it out")
+
+
+def widened(column: np.ndarray) -> np.ndarray:
+    """Bytes as int64, which the model sees."""
+    return column.astype(np.int64) if column.dtype == np.uint8 else column
 
 
 def _same_length(columns: list[np.ndarray]) -> list[np.ndarray]:

@@ -10,7 +10,7 @@ import torch
 
 from . import program
 from .checking import check
-from .exporter import export
+from .exporter import write
 from .objective import Loss
 from .run import Run, setting, tell_how_to_join
 
@@ -22,6 +22,7 @@ def train(
     loss: Loss = None,
     target: str | None = None,
     collate: Callable[[list[Any]], Any] | None = None,
+    eval_dataset: Any = None,
     device: str = "auto",
     listen: str | int = 0,
     to: str | Path = "annulus-model",
@@ -37,6 +38,7 @@ def train(
 
     Args:
         model, dataset, loss, target, collate: as in `export`.
+        eval_dataset: samples that only evaluate. Without it, a tenth of the data set is held out; see the setting `held_out`.
         device: `auto`, `cpu`, `gpu` or `gpu:N`.
         listen: the port, or `HOST:PORT`. Name one that others can reach.
         to: the folder for the exported model and samples.
@@ -48,11 +50,14 @@ def train(
     Raises:
         ExportError, CheckError, ProgramError: see `export`, `check` and `Run`.
     """
-    folder = export(model, to=to, loss=loss, dataset=dataset, target=target, collate=collate)
+    exported = write(model, None, to=to, loss=loss, dataset=dataset, target=target, collate=collate, evaluate=eval_dataset)
+    if exported.held_out is not None:
+        settings = {"held_out": exported.held_out, "held_out_by": "last", **settings}
     if checked:
-        check(folder, devices=None if device == "auto" else [device.removesuffix("+f16")])
+        with exported.explained():
+            check(exported.folder, devices=None if device == "auto" else [device.removesuffix("+f16")])
     command = program.peer_command("train", device=device, listen=listen, out=out, options=options)
     pairs = [setting(name, value) for name, value in settings.items()]
-    run = Run([*command, "--task", "graph", "--data", str(folder), *pairs])
+    run = Run([*command, "--task", "graph", "--data", str(exported.folder), *pairs])
     tell_how_to_join(run)
     return run
