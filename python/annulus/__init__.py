@@ -22,11 +22,12 @@ annulus.join("annulus2...")
 | `check` | compares the gradient on this machine's devices with PyTorch's |
 | `Run` | a peer: its ticket, its progress, its end, the trained model |
 | `fit`, `load` | trains a model of a table; opens one that was saved. Both give a `Predictor` |
+| `AnnulusClassifier`, `AnnulusRegressor` | the same by scikit-learn's interface: `fit(X, y)`, `predict`, `score` |
 | `hf.AnnulusTrainer` | a Hugging Face `Trainer` that takes part in a run |
 | `lightning.AnnulusStrategy` | a strategy by which a Lightning `Trainer` takes part in a run |
 
-`join` needs the standard library only, `fit` and `load` pandas for data frames, `check` NumPy and safetensors, `export`,
-`member` and `train` torch too.
+`join` needs the standard library only, `fit` and `load` pandas for data frames, the two classes of scikit-learn's
+interface NumPy and pandas, `check` NumPy and safetensors, `export`, `member` and `train` torch too.
 """
 
 from __future__ import annotations
@@ -42,10 +43,13 @@ if TYPE_CHECKING:
     from .checking import Measurement, check
     from .exporter import export
     from .membership import Member, member
+    from .sklearn import AnnulusClassifier, AnnulusRegressor
     from .training import train
 
 __all__ = [
+    "AnnulusClassifier",
     "AnnulusError",
+    "AnnulusRegressor",
     "CheckError",
     "ExportError",
     "Measurement",
@@ -63,14 +67,16 @@ __all__ = [
     "train",
 ]
 
-#: Where the names are that need NumPy or torch.
+#: Where the names are that need other libraries, and which of these.
 _LATER = {
-    "Measurement": "checking",
-    "Member": "membership",
-    "check": "checking",
-    "export": "exporter",
-    "member": "membership",
-    "train": "training",
+    "AnnulusClassifier": ("sklearn", ("numpy", "pandas")),
+    "AnnulusRegressor": ("sklearn", ("numpy", "pandas")),
+    "Measurement": ("checking", ("numpy", "safetensors")),
+    "Member": ("membership", ("torch", "safetensors")),
+    "check": ("checking", ("numpy", "safetensors")),
+    "export": ("exporter", ("torch", "safetensors")),
+    "member": ("membership", ("torch", "safetensors")),
+    "train": ("training", ("torch", "safetensors")),
 }
 
 
@@ -79,4 +85,12 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f".{_LATER[name]}", __name__), name)
+    return getattr(import_module(f".{_LATER[name][0]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    """All names whose libraries are installed, so that tab completion and `help` show what can be called."""
+    from importlib.util import find_spec
+
+    later = [name for name, (_, needed) in _LATER.items() if all(find_spec(library) for library in needed)]
+    return sorted({*globals(), *later} - {"TYPE_CHECKING", "Any", "annotations"})

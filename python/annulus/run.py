@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import atexit
 import collections
+import html
 import json
+import math
 import os
 import signal
 import subprocess
@@ -15,7 +17,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -41,6 +43,9 @@ LEAVE_SECONDS = 35.0
 #: Seconds between two lines of progress where they are not drawn over each other.
 LINE_SECONDS = 10.0
 
+#: Rounds that `Run.history` holds at most; of a longer run it holds every second one, then every fourth.
+KEPT_ROUNDS = 20_000
+
 
 class Run:
     """A peer of a run. Leave it with `stop`, or let `watch` wait for the run's end.
@@ -56,6 +61,7 @@ class Run:
     ) -> None:
         self._events: collections.deque[tuple[int, Event]] = collections.deque(maxlen=KEPT_EVENTS)
         self._latest: dict[str, Event] = {}
+        self._rounds: list[dict[str, Any]] = []
         self._said: collections.deque[str] = collections.deque(maxlen=40)
         self._changed = threading.Condition()
         self._is_over = False
@@ -107,6 +113,19 @@ class Run:
         """The latest event of a kind, such as `round` or `eval`. The documentation of the JSON log lists their fields."""
         return self._latest.get(event)
 
+    def history(self) -> Any:
+        """The rounds so far: number, loss, samples, members, seconds, and scores where the run was evaluated.
+
+        A pandas data frame with a row for each round, or a list of dictionaries if pandas is not installed.
+        """
+        with self._changed:
+            rows = [dict(row) for row in self._rounds]
+        try:
+            import pandas
+        except ImportError:
+            return rows
+        return pandas.DataFrame(rows)
+
     def events(self) -> Iterator[Event]:
         """All events after this call, until the peer ends. A slow reader misses some."""
         with self._changed:
@@ -131,25 +150,17 @@ class Run:
         Raises:
             ProgramError: the peer failed.
         """
-        draws = sys.stderr.isatty()
-        told = 0.0
+        show = _painter()
         try:
             while not self._is_over:
                 with self._changed:
                     self._changed.wait(1.0)
-                line, now = progress(self._latest), time.monotonic()
-                if line and draws:
-                    print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
-                elif line and now - told >= LINE_SECONDS:
-                    told = now
-                    print(line, file=sys.stderr, flush=True)
+                show(self, False)
         except KeyboardInterrupt:
             self.stop()
             raise
         finally:
-            line = progress(self._latest)
-            if line:
-                print(f"\r\x1b[K{line}" if draws else line, file=sys.stderr, flush=True)
+            show(self, True)
         self._raise_if_failed()
         return self
 
@@ -199,6 +210,13 @@ class Run:
     def __repr__(self) -> str:
         return f"<annulus.Run {progress(self._latest) or 'without a round yet'}>"
 
+    def _repr_html_(self) -> str:
+        """In a notebook: the progress, and the curve of the loss."""
+        with self._changed:
+            rows = [dict(row) for row in self._rounds]
+        line = html.escape(progress(self._latest) or "without a round yet")
+        return f"<div>{curve(rows)}<div>{line}</div></div>"
+
     def _read_events(self) -> None:
         assert self._process.stdout is not None
         with self._process.stdout as lines:
@@ -208,6 +226,7 @@ class Run:
                     with self._changed:
                         self._events.append((number, event))
                         self._latest[event["event"]] = event
+                        remember(self._rounds, event)
                         self._changed.notify_all()
         self._process.wait()
         with self._changed:
@@ -236,6 +255,82 @@ class Run:
             self._errors.join(1.0)
             said = "\n".join(self._said)
             raise ProgramError(said or f"annulus ended with code {self._process.returncode}")
+
+
+def _painter() -> Callable[[Run, bool], None]:
+    """Shows a run's progress: over the last one in a notebook or a terminal, else in a line now and then.
+
+    The second argument says whether it is the last time.
+    """
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython else None
+    if hasattr(shell, "kernel"):
+        from IPython.display import display
+
+        handle = display(_Shown(""), display_id=True)
+        return lambda run, _: handle.update(_Shown(run._repr_html_()))
+    told = -LINE_SECONDS
+
+    def paint(run: Run, is_last: bool) -> None:
+        nonlocal told
+        line, now = progress(run._latest), time.monotonic()
+        if line and sys.stderr.isatty():
+            print(f"\r\x1b[K{line}", end="\n" if is_last else "", file=sys.stderr, flush=True)
+        elif line and (is_last or now - told >= LINE_SECONDS):
+            told = now
+            print(line, file=sys.stderr, flush=True)
+
+    return paint
+
+
+class _Shown:
+    """What a notebook shows."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def _repr_html_(self) -> str:
+        return self._text
+
+
+def remember(rows: list[dict[str, Any]], event: Event) -> None:
+    """Adds a round to a history, or the scores of an evaluation to its round."""
+    if event["event"] == "round":
+        if len(rows) >= KEPT_ROUNDS:
+            del rows[1::2]
+        kept = ("round", "loss", "samples", "counted", "seconds")
+        rows.append({**{name: event.get(name) for name in kept}, "members": len(event.get("members", []))})
+    elif event["event"] == "eval":
+        row = next((row for row in reversed(rows) if row["round"] == event.get("round")), None)
+        if row is not None:
+            row |= {"held_out_loss": event.get("loss"), **(event.get("metrics") or {})}
+
+
+def curve(rows: Sequence[Mapping[str, Any]], width: int = 480, height: int = 120) -> str:
+    """The losses of rounds, and those of evaluations, as a drawing; nothing of fewer than two rounds."""
+    lines = []
+    for name, colour in (("loss", "currentColor"), ("held_out_loss", "#d33")):
+        told = ((row["round"], row.get(name)) for row in rows)
+        points = [(at, value) for at, value in told if isinstance(value, (int, float)) and math.isfinite(value)]
+        step = max(1, len(points) // width)
+        lines.append((points[::step], colour))
+    every = [point for points, _ in lines for point in points]
+    if len(every) < 2:
+        return ""
+    (left, right), (low, high) = ((min(axis), max(axis)) for axis in zip(*every, strict=True))
+
+    def place(point: tuple[float, float]) -> str:
+        x = (point[0] - left) / (right - left or 1) * (width - 8) + 4
+        y = (high - point[1]) / (high - low or 1) * (height - 8) + 4
+        return f"{x:.1f},{y:.1f}"
+
+    drawn = "".join(
+        f'<polyline fill="none" stroke="{colour}" stroke-width="1.5" points="{" ".join(map(place, points))}"/>'
+        for points, colour in lines
+        if points
+    )
+    title = f"loss from {high:.4g} to {low:.4g}, rounds {left} to {right}"
+    return f'<svg width="{width}" height="{height}" role="img"><title>{title}</title>{drawn}</svg>'
 
 
 def parse_event(line: str) -> Event | None:
@@ -278,7 +373,7 @@ def setting(name: str, value: object) -> str:
 def tell_how_to_join(run: Run) -> None:
     """Prints how others join a run."""
     print(f"join from another machine: annulus join {run.ticket}", file=sys.stderr)
-    if run.page:
+    if run.page and (run.latest("ready") or {}).get("takes_tabs"):
         print(f"join from a browser tab:   {run.page}", file=sys.stderr)
 
 

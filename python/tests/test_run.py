@@ -33,6 +33,12 @@ class Peer(WithProgram):
         assert done is not None
         self.assertTrue(done["finished"])
         self.assertIn("finished, after round 20", repr(run))
+        history = run.history()
+        rows = history if isinstance(history, list) else history.to_dict("records")
+        self.assertEqual([row["round"] for row in rows], list(range(1, 21)))
+        self.assertTrue(all(row["loss"] > 0 and row["samples"] == 32 for row in rows))
+        self.assertIn("<polyline", run._repr_html_())
+        self.assertIn("finished, after round 20", run._repr_html_())
 
     def test_leaving_saves_and_is_no_failure(self) -> None:
         with self.start("rounds=1000000", "batch=32") as run:

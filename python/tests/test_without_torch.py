@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+import pydoc
 import re
 import subprocess
 import sys
 import tempfile
 import unittest
 from pathlib import Path
+from typing import Any
 
 import annulus
 from annulus import program
-from annulus.run import parse_event, progress
+from annulus.run import KEPT_ROUNDS, curve, parse_event, progress, remember
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,9 +37,23 @@ class Package(unittest.TestCase):
             try:
                 getattr(annulus, name)
             except ImportError as error:
-                self.assertIn(error.name, ("torch", "numpy", "safetensors"))
+                self.assertIn(error.name, ("torch", "numpy", "safetensors", "pandas"))
         with self.assertRaises(AttributeError):
             annulus.no_such_name  # noqa: B018
+
+    def test_dir_and_help_have_all_names_that_can_be_used(self) -> None:
+        listed = set(dir(annulus))
+        self.assertLessEqual({"join", "fit", "load", "Run"}, listed)
+        for name in annulus.__all__:
+            try:
+                getattr(annulus, name)
+            except ImportError:
+                self.assertNotIn(name, listed)
+            else:
+                self.assertIn(name, listed)
+        told = pydoc.plain(pydoc.render_doc(annulus))
+        for name in listed & {"train", "member", "export", "check", "join", "AnnulusClassifier"}:
+            self.assertRegex(told, rf"(?m)^\s+(class )?{name}\b")
 
 
 class Program(unittest.TestCase):
@@ -71,6 +87,33 @@ class Program(unittest.TestCase):
         for start in (lambda: program.call(["no-such-file.py"]), lambda: annulus.join("annulus2x")):
             with self.assertRaisesRegex(annulus.ProgramError, "can't open file"):
                 start()
+
+
+class History(unittest.TestCase):
+    def rows(self, count: int) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = []
+        for number in range(1, count + 1):
+            remember(rows, {"event": "round", "round": number, "loss": 1 / number, "samples": 8, "members": [{}]})
+        return rows
+
+    def test_rounds_have_the_scores_of_their_evaluations(self) -> None:
+        rows = self.rows(3)
+        remember(rows, {"event": "eval", "round": 2, "loss": 0.25, "metrics": {"accuracy": 0.5}})
+        remember(rows, {"event": "ready"})
+        self.assertEqual([row.get("accuracy") for row in rows], [None, 0.5, None])
+        self.assertEqual((rows[1]["loss"], rows[1]["held_out_loss"], rows[1]["members"]), (0.5, 0.25, 1))
+
+    def test_a_long_run_is_thinned_out(self) -> None:
+        rows = self.rows(KEPT_ROUNDS + 10)
+        self.assertLess(len(rows), KEPT_ROUNDS)
+        self.assertEqual((rows[0]["round"], rows[-1]["round"]), (1, KEPT_ROUNDS + 10))
+
+    def test_the_curve_goes_from_corner_to_corner_and_is_empty_at_first(self) -> None:
+        self.assertEqual(curve(self.rows(1)), "")
+        drawn = curve([{**row, "held_out_loss": float("nan")} for row in self.rows(4)])
+        self.assertIn('points="4.0,4.0 ', drawn)
+        self.assertIn("476.0,116.0", drawn)
+        self.assertNotIn("nan", drawn)
 
 
 class Log(unittest.TestCase):
