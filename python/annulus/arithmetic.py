@@ -63,11 +63,13 @@ def arithmetic(w: Lowering, c: Call) -> Name:
 
 
 def divided(w: Lowering, c: Call, wanted: type) -> str:
-    """A quotient without a fraction. Integers of the host are never negative here, and are divided as such."""
-    quotient = w.graph.add("Div", [w.read_as(c["self"], wanted), w.read_as(c["other"], wanted)])
+    """A quotient without a fraction."""
+    x, y, is_floor = w.read_as(c["self"], wanted), w.read_as(c["other"], wanted), c.get("rounding_mode") != "trunc"
     if wanted is not np.float32 and not w.is_derived(c.node):
-        return quotient
-    if c.get("rounding_mode") != "trunc":
+        # The program's integers are divided towards zero, and its remainder is never negative.
+        return w.graph.add("Div", [w.graph.add("Sub", [x, w.graph.add("Mod", [x, y])]) if is_floor else x, y])
+    quotient = w.graph.add("Div", [x, y])
+    if is_floor:
         return w.graph.add("Floor", [quotient])
     size = w.graph.add("Floor", [w.graph.add("Abs", [quotient])])
     return w.graph.add("Mul", [size, w.graph.add("Sign", [quotient])])
@@ -151,6 +153,8 @@ def unary(w: Lowering, c: Call) -> Name:
     wanted = element(c.result.dtype)
     if c.name == "floor" and keep_probability(c.node) is not None:
         return kept(w, c.result.shape, c["self"], keep_probability(c.node))
+    if wanted is not np.float32 and c.name in ("floor", "ceil", "round"):
+        return w.read(c["self"])
     return w.graph.add(UNARY[c.name], [w.read_as(c["self"], wanted)])
 
 

@@ -101,7 +101,7 @@ class Call:
         target = node.target
         is_aten = isinstance(target, torch._ops.OpOverload)
         # Arithmetic on sizes has Python's own operators.
-        name = f"sym_{target.__name__}"
+        name = f"sym_{getattr(target, '__name__', target)}"
         if is_aten:
             name = str(target).removeprefix("aten.").replace("prims.", "prims_").split(".")[0]
         elif target is draw:

@@ -190,8 +190,8 @@ class Predictor:
 
     @property
     def importance(self) -> dict[str, float]:
-        """How much each column matters, the most important first: what the loss on the validation rows grows by when the column's
-        cells are exchanged between rows. 1 is twice the loss."""
+        """How much each column matters, the most important first: what the loss on the validation rows grows by when the
+        column's cells are exchanged between rows. 1 is twice the loss."""
         return {one["column"]: one["share"] for one in self._importance}
 
     def save(self, file: str | os.PathLike[str]) -> None:

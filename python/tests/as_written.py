@@ -1212,15 +1212,20 @@ def _is_random(name: str) -> bool:
     return name in RANDOM
 
 
-def _eager(made: Case) -> float:
-    """The model's own loss of the first samples, in training mode."""
+def objective_of(made: Case) -> tuple[objective.Objective, list[torch.Tensor]]:
+    """The model with its loss, and all samples."""
     columns, keys = samples.arrays(made.samples)
     target = None
     if made.loss is not None:
         target = len(columns) - 1 if keys is None else next(at for at, key in enumerate(keys) if key in samples.TARGETS)
-    whole = copy.deepcopy(objective.Objective(made.model, made.loss, keys, target)).train()
+    return objective.Objective(made.model, made.loss, keys, target), [torch.from_numpy(column) for column in columns]
+
+
+def _eager(made: Case) -> float:
+    """The model's own loss of the first samples, in training mode."""
+    whole, columns = objective_of(made)
     with torch.no_grad():
-        return whole(*(torch.from_numpy(column[:4]) for column in columns))[0].item()
+        return copy.deepcopy(whole).train()(*(column[:4] for column in columns))[0].item()
 
 
 def main(names: list[str]) -> None:

@@ -22,6 +22,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import annulus
+from annulus import exporter
 from annulus.loading import load
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -168,12 +169,32 @@ class Samples(Scratch):
         rows = [(a, int(b)) for a, b in zip(x, y, strict=True)]
         named = [{"input": a, "label": int(b)} for a, b in rows]
         model, files = nn.Linear(4, 3), []
-        forms = [(x, y), torch.utils.data.TensorDataset(x, y), rows, named, {"input": x, "label": y}]
+        loader = torch.utils.data.DataLoader(rows, batch_size=4, shuffle=True)
+        forms = [(x, y), torch.utils.data.TensorDataset(x, y), rows, named, {"input": x, "label": y}, loader]
         for at, form in enumerate(forms):
             folder = annulus.export(model, dataset=form, loss="cross_entropy", to=self.folder / str(at))
             files.append({name: array.tolist() for name, array in load_file(folder / "samples.safetensors").items()})
         self.assertEqual(files[0], {"input": x.tolist(), "target": y.tolist()})
         self.assertTrue(all(sorted(map(str, file.values())) == sorted(map(str, files[0].values())) for file in files))
+
+    def test_bytes_stay_bytes_in_the_file(self) -> None:
+        pictures, model = torch.randint(0, 256, (6, 4), dtype=torch.uint8), nn.Sequential(nn.Linear(4, 3))
+        model.forward = lambda input: model[0](input.float() / 255)
+        self.export(model, pictures, torch.tensor([0, 1, 2, 0, 1, 2]))
+        stored = load_file(self.folder / "samples.safetensors")["input"]
+        self.assertEqual(stored.dtype, np.uint8)
+        np.testing.assert_array_equal(stored, pictures.numpy())
+
+    def test_samples_that_only_evaluate_come_last(self) -> None:
+        x, y, model = torch.randn(6, 4), torch.tensor([0, 1, 2, 0, 1, 2]), nn.Linear(4, 3)
+        options = {"to": self.folder, "loss": "cross_entropy", "target": None, "collate": None}
+        made = exporter.write(model, None, dataset=(x[:4], y[:4]), evaluate=(x[4:], y[4:]), **options)
+        np.testing.assert_array_equal(load_file(self.folder / "samples.safetensors")["input"], x.numpy())
+        assert made.held_out is not None
+        # The program rounds down.
+        self.assertEqual(int(6 * made.held_out), 2)
+        with self.assertRaisesRegex(annulus.ExportError, "samples of the evaluation have the shapes"):
+            exporter.write(model, None, dataset=(x, y), evaluate=(x[:, :3], y), **options)
 
     def test_padding_by_a_collating_function(self) -> None:
         rows = [{"input_ids": [1] * length, "labels": length % 3} for length in (3, 5, 4)]

@@ -45,7 +45,10 @@ pub(super) const KINDS: &[Kind] = &[
     Kind::onnx("Round", (1, 1), |call| {
         map(call, f32::round_ties_even, Dispatch::float_round)
     }),
-    Kind::onnx("Sign", (1, 1), |call| on_device(call, Dispatch::float_sign)),
+    Kind::onnx("Sign", (1, 1), |call| {
+        let sign = |x: f32| if x == 0.0 { x } else { x.signum() };
+        signed(call, |x| Some(x.signum()), sign, Dispatch::float_sign)
+    }),
     Kind::onnx("Tan", (1, 1), |call| map(call, libm::tanf, Dispatch::float_tan)),
     Kind::onnx("Atan", (1, 1), |call| {
         map(call, libm::atanf, Dispatch::float_atan)

@@ -200,7 +200,7 @@ pub(super) fn joined(call: &mut Call, parts: Vec<Value>, axis: usize) -> Result<
         return Ok(HostTensor::concatenated(&hosts, axis)?.into());
     }
     call.reserve(&shape)?;
-    let tensors = parts.into_iter().map(|part| Ok(call.on_device(part)?.tensor()));
+    let tensors = parts.into_iter().map(|part| Ok(call.numbers(part)?.tensor()));
     let mut tensors = tensors.collect::<Result<Vec<_>, String>>()?;
     let made = match tensors.len() {
         1 => tensors.remove(0),

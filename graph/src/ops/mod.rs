@@ -7,6 +7,7 @@ mod attention;
 mod comparison;
 mod constant;
 mod convolution;
+mod derived;
 mod dropout;
 mod elementwise;
 mod fused;
