@@ -113,6 +113,7 @@ pub async fn take_part(
     page.event(&Event::Ready(events::Ready {
         peer: key.peer().to_hex(),
         run: manifest.run_id().to_hex(),
+        code: None,
         // The page has it already, and its log may be shown to others.
         ticket: None,
         ticket_file: String::new(),

@@ -177,6 +177,7 @@ impl Event {
         let bare = |url: String| url.split('#').next().unwrap_or_default().to_owned();
         match self {
             Self::Ready(ready) => Self::Ready(Ready {
+                code: None,
                 ticket: None,
                 url: ready.url.map(bare),
                 share_url: ready.share_url.map(bare),
@@ -195,6 +196,9 @@ pub struct Ready {
     pub peer: String,
     /// The run's name, 64 hexadecimal digits.
     pub run: String,
+    /// The code that lets peers on this network in, if they are to find the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
     /// What another peer needs to join (`annulus join TICKET`), where it may be told.
     pub ticket: Option<String>,
     /// The file that holds it, for its owner's eyes; empty of a peer that has no files.

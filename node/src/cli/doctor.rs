@@ -27,6 +27,9 @@ pub struct Args {
     /// The port to check, UDP and TCP; 0 takes any free one.
     #[arg(long, default_value_t = 0)]
     pub port: u16,
+    /// Where a run would compute: auto, cpu or gpu. With gpu the kernels are compiled for a software adapter too, which takes minutes.
+    #[arg(long, value_name = "DEVICE", default_value = "auto", value_parser = ["auto", "cpu", "gpu"])]
+    pub device: String,
     /// Do not ask the router to forward a port (PCP, NAT-PMP, UPnP).
     #[arg(long)]
     pub no_port_mapping: bool,
@@ -39,6 +42,7 @@ const EXAMPLES: &str = "\
 Examples:
   annulus doctor
   annulus doctor --port 4433
+  annulus doctor --device gpu
   annulus doctor --json
 ";
 
@@ -72,26 +76,41 @@ struct Findings {
     adapters: Vec<Adapter>,
 }
 
-/// Looks the machine over and prints what it found.
+/// Looks the machine over and prints what it found, each as soon as it is found.
 pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<(), Error> {
+    let style = Style::of_stdout();
+    let tell = |text: &str| {
+        if !args.json {
+            output::paint(text);
+        }
+    };
+    tell(&format!("annulus {}\n", env!("CARGO_PKG_VERSION")));
+    let mut findings = Vec::new();
+    let mut found = |finding: Finding| {
+        tell(&finding.line(style));
+        findings.push(finding);
+    };
+    found(processor());
+    found(memory());
+    found(clock(unix_ms()));
+    found(folder());
+    found(loopback("loopback IPv4", Ipv4Addr::LOCALHOST.into()));
+    found(loopback("loopback IPv6", Ipv6Addr::LOCALHOST.into()).softened());
+    found(port(args.port));
+    found(address().softened());
+    found(outside(args.port, args.no_port_mapping).softened());
+    found(given());
     let adapters = machine::adapters();
-    let mut findings = vec![graphics(&adapters)];
-    if !adapters.is_empty() {
+    found(graphics(&adapters));
+    if compiles(&adapters, &args.device) {
         output::note("compiling the kernels, which can take half a minute the first time");
-        findings.extend(kernels(machine::compile_kernels(tasks)));
+        if let Some(finding) = kernels(machine::compile_kernels(tasks)) {
+            found(finding);
+        }
     }
-    findings.extend([
-        processor(),
-        memory(),
-        clock(unix_ms()),
-        loopback("loopback IPv4", Ipv4Addr::LOCALHOST.into()),
-        loopback("loopback IPv6", Ipv6Addr::LOCALHOST.into()).softened(),
-        port(args.port),
-        address().softened(),
-        outside(args.port, args.no_port_mapping).softened(),
-        folder(),
-        given(),
-    ]);
+    adapters
+        .iter()
+        .for_each(|adapter| tell(&adapter_lines(adapter, style)));
     let bad = findings.iter().filter(|f| f.verdict == Verdict::Bad).count();
     let report = Findings {
         version: env!("CARGO_PKG_VERSION"),
@@ -102,8 +121,6 @@ pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<(), Error> {
         output::print(
             &(serde_json::to_string(&report).expect("a report is plain data with text keys") + "\n"),
         );
-    } else {
-        output::paint(&tell(&report, Style::of_stdout()));
     }
     match bad {
         0 => Ok(()),
@@ -114,44 +131,45 @@ pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<(), Error> {
     }
 }
 
-fn tell(report: &Findings, style: Style) -> String {
-    let mut text = format!("annulus {}\n", report.version);
-    for finding in &report.findings {
-        let (color, word) = match finding.verdict {
-            Verdict::Good => (Color::Green, "good"),
-            Verdict::Poor => (Color::Yellow, "poor"),
-            Verdict::Bad => (Color::Red, "bad "),
-        };
-        text += &format!(
-            "  {} {:<14} {}\n",
-            style.paint(color, word),
-            finding.name,
-            finding.text
-        );
+/// Whether the kernels are compiled: for hardware, and for what imitates it where somebody asks for that.
+fn compiles(adapters: &[Adapter], device: &str) -> bool {
+    match device {
+        "gpu" => !adapters.is_empty(),
+        "cpu" => false,
+        _ => adapters.iter().any(|adapter| adapter.auto),
     }
-    for adapter in &report.adapters {
-        let kind = if adapter.software { "software" } else { "hardware" };
-        let auto = if adapter.auto {
-            ", taken by --device auto"
-        } else {
-            ""
-        };
-        text += &format!(
-            "--device {}: {} ({}, {kind}{auto})\n",
-            adapter.device, adapter.name, adapter.backend
-        );
-        for (name, value) in &adapter.limits {
-            text += &style.paint(
-                Color::Dim,
-                &format!("    {name:<44} {:>14}", human::grouped(*value)),
-            );
-            text.push('\n');
-        }
+}
+
+fn adapter_lines(adapter: &Adapter, style: Style) -> String {
+    let kind = if adapter.software { "software" } else { "hardware" };
+    let auto = if adapter.auto {
+        ", taken by --device auto"
+    } else {
+        ""
+    };
+    let mut text = format!(
+        "--device {}: {} ({}, {kind}{auto})\n",
+        adapter.device, adapter.name, adapter.backend
+    );
+    for (name, value) in &adapter.limits {
+        let line = format!("    {name:<44} {:>14}", human::grouped(*value));
+        text += &style.paint(Color::Dim, &line);
+        text.push('\n');
     }
     text
 }
 
 impl Finding {
+    fn line(&self, style: Style) -> String {
+        let (color, word) = match self.verdict {
+            Verdict::Good => (Color::Green, "good"),
+            Verdict::Poor => (Color::Yellow, "poor"),
+            Verdict::Bad => (Color::Red, "bad "),
+        };
+        let word = style.paint(color, word);
+        format!("  {word} {:<14} {}\n", self.name, self.text)
+    }
+
     fn new(name: &'static str, verdict: Verdict, text: impl Into<String>) -> Self {
         Self {
             name,
@@ -181,7 +199,8 @@ fn graphics(adapters: &[Adapter]) -> Finding {
     let text = match adapters.first() {
         Some(adapter) if !adapter.software => format!("{} cannot be opened: update its driver", adapter.name),
         Some(adapter) => format!(
-            "only {}, which is software: --device auto takes the processor itself, which is faster",
+            "only {}, which is software: --device auto takes the processor itself, which is faster. `annulus doctor --device gpu` \
+             tries it",
             adapter.name
         ),
         None => "no adapter: --device auto takes the processor. If there is a graphics card, install its Vulkan driver"
@@ -506,6 +525,19 @@ mod tests {
     }
 
     #[test]
+    fn kernels_are_compiled_for_hardware_and_for_software_only_on_request() {
+        for (adapters, device, expected) in [
+            (vec![adapter(false)], "auto", true),
+            (vec![adapter(true)], "auto", false),
+            (vec![adapter(true)], "gpu", true),
+            (vec![adapter(false)], "cpu", false),
+            (vec![], "gpu", false),
+        ] {
+            assert_eq!(compiles(&adapters, device), expected, "{adapters:?} {device}");
+        }
+    }
+
+    #[test]
     fn a_wrong_clock_is_found() {
         assert_eq!(clock(0).verdict, Verdict::Bad);
         assert_eq!(clock(CLOCK_AT_LEAST_UNIX_MS).verdict, Verdict::Good);
@@ -546,14 +578,13 @@ mod tests {
             findings: vec![processor(), memory()],
             adapters: vec![adapter(false)],
         };
-        let text = tell(
-            &report,
-            Style {
-                live: false,
-                color: false,
-            },
-        );
-        assert!(text.starts_with("annulus 1.2.3\n  good processor"), "{text}");
+        let style = Style {
+            live: false,
+            color: false,
+        };
+        let text = report.findings[0].line(style);
+        assert!(text.starts_with("  good processor"), "{text}");
+        let text = adapter_lines(&report.adapters[0], style);
         assert!(
             text.contains("--device gpu:0: Some Adapter (Vulkan, hardware, taken by --device auto)"),
             "{text}"

@@ -4,10 +4,12 @@
 use super::error::{Error, Failure};
 use super::messages::Role;
 use super::output::{self, Log, LogFormat};
-use crate::events::{Event, Sink};
+use crate::events::{Event, Ready, Sink};
 use crate::offline::export::{FinishedModel, export_finished};
 use crate::participant::start::Ending;
+use crate::store::folders;
 use crate::task_factory::TaskFactory;
+use annulus_net::user_folders;
 use std::path::Path;
 
 /// Takes part in a run by `work`, and finishes its model if the run has ended. `data`: the run's, as the user named it.
@@ -22,7 +24,12 @@ pub fn take_part(
         let mut last = None;
         let ending = work(&mut |event| match event {
             Event::Done(done) => last = Some(done),
-            event => sink(event),
+            event => {
+                if let Event::Ready(ready) = &event {
+                    remember(ready);
+                }
+                sink(event);
+            }
         });
         // Now it has left the others, who need not wait for the judgement.
         if let Some(done) = last {
@@ -40,6 +47,14 @@ pub fn take_part(
         output::print(&format!("{}\n", model.report));
     }
     Ok(ending)
+}
+
+/// Remembers the folder of a peer that is up, for `annulus ls`.
+fn remember(ready: &Ready) {
+    if let (Some(data), Some(folder)) = (user_folders::data(), Path::new(&ready.ticket_file).parent()) {
+        // If this fails, a list lacks it.
+        let _ = folders::note(&data, folder);
+    }
 }
 
 fn told(model: &FinishedModel) -> Event {

@@ -2,7 +2,10 @@
 
 use super::amounts::seconds;
 use super::error::Error;
+use super::human;
+use super::invited;
 use super::output::{self, unix_ms};
+use crate::events::rfc3339;
 use crate::net::ticket::Ticket;
 use crate::participant::right::Right;
 use crate::store::run_dir::CheckpointError;
@@ -28,6 +31,9 @@ pub struct Args {
     /// How many peers can join with it. A peer that comes back does not count again.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_USES)))]
     pub uses: Option<u32>,
+    /// Make none: list the tickets that were made here, and who came by which.
+    #[arg(long, conflicts_with_all = ["role", "expires", "uses"])]
+    pub list: bool,
 }
 
 const EXAMPLES: &str = "\
@@ -35,12 +41,42 @@ Examples:
   annulus invite runs/digits
   annulus invite runs/digits --role member --expires 7d --uses 1
   annulus invite runs/digits --role watch > ticket
+  annulus invite runs/digits --list
 ";
 
-/// Prints the ticket.
+/// Prints the ticket, or the list of those that were made.
 pub fn run(args: &Args) -> Result<(), Error> {
-    output::print(&format!("{}\n", ticket(args, unix_ms() / 1000)?));
+    let now_s = unix_ms() / 1000;
+    if args.list {
+        let right = right_in(&args.dir)?;
+        output::print(&invited::list(&args.dir, &right, now_s)?);
+        return Ok(());
+    }
+    let ticket = ticket(args, now_s)?;
+    invited::note(&args.dir, &ticket).map_err(Error::of)?;
+    output::note(&allows(&ticket, &args.dir));
+    output::print(&format!("{ticket}\n"));
     Ok(())
+}
+
+/// What a ticket allows, and how to take it back.
+fn allows(ticket: &Ticket, dir: &Path) -> String {
+    let chain = &ticket.chain;
+    let peers = match chain.0.last().and_then(|grant| grant.uses) {
+        Some(uses) => human::plural(uses.into(), "peer"),
+        None => "any number of peers".into(),
+    };
+    let until = chain.until_s().map(|until_s| rfc3339(until_s * 1000));
+    let until = until.map_or_else(String::new, |until| {
+        format!(" until {}", until[..16].replace('T', " "))
+    });
+    let name = invited::ticket_name(chain, ticket.root.run);
+    format!(
+        "lets in {peers}{until} with the role {}; `annulus revoke {} {}` takes it back",
+        chain.role(),
+        dir.display(),
+        human::id(&name)
+    )
 }
 
 /// The ticket that the arguments mean, at a time in seconds since 1970.
@@ -101,6 +137,7 @@ mod tests {
                 role,
                 expires,
                 uses,
+                list: false,
             };
             ticket(&args, 1000)
         };
@@ -114,6 +151,17 @@ mod tests {
         };
         own.keep(&guest.0).unwrap();
         let handed_on = made(&guest, Role::Contribute, None, None).unwrap();
+        invited::note(&founder.0, &handed_on).unwrap();
+        let told = allows(&handed_on, Path::new("run"));
+        assert!(
+            told.starts_with("lets in 2 peers until 1970-01-01 00:18 with the role contribute; "),
+            "{told}"
+        );
+        invited::note(&founder.0, &own.ticket).unwrap();
+        assert_eq!(
+            invited::handed_out(&founder.0),
+            [handed_on.chain.clone(), own.ticket.chain.clone()]
+        );
         let last = &handed_on.chain.0[1];
         assert_eq!(
             (last.role, last.until_s, last.uses),

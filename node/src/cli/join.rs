@@ -89,18 +89,32 @@ pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<Exit, Error> {
 
 /// The meaning of the arguments, before the network is asked.
 pub fn read(args: &Args, tasks: &[TaskFactory]) -> Result<(By, Settings), Error> {
-    // Settings alone stand where a ticket would.
+    // Settings alone stand where a ticket would, and the words of a pasted line where settings would.
     let is_setting = |text: &&String| KEYS.iter().any(|key| text.starts_with(&format!("{}=", key.name)));
-    let first = args.ticket.iter().filter(is_setting);
-    let keys: Vec<String> = first.chain(&args.settings).cloned().collect();
+    let words = args.ticket.iter().chain(&args.settings);
+    let is_pasted = words.clone().any(|word| ticket::is_in(word));
+    let (keys, pasted): (Vec<String>, Vec<String>) = args
+        .settings
+        .iter()
+        .cloned()
+        .partition(|word| !is_pasted || word.contains('='));
+    let keys: Vec<String> = args
+        .ticket
+        .iter()
+        .filter(is_setting)
+        .cloned()
+        .chain(keys)
+        .collect();
     let settings = settings::read(None, &keys, (None, None), tasks)?;
     if let Some(key) = settings.of_run {
         return Err(Error::usage(format!(
             "`{key}` is the same on all peers of a run, and fixed when it begins: leave it out"
         )));
     }
-    let ticket = args.ticket.as_ref().filter(|text| !is_setting(text));
-    let by = match ticket {
+    let first = args.ticket.iter().filter(|text| !is_setting(text));
+    let words: Vec<&str> = first.chain(&pasted).map(String::as_str).collect();
+    let ticket = (!words.is_empty()).then(|| words.join(" "));
+    let by = match &ticket {
         Some(_) if args.code.is_some() || args.run.is_some() => {
             return Err(Error::usage(
                 "a ticket names its run and needs no code: leave out --run and --code, or the ticket",

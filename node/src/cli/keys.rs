@@ -205,6 +205,10 @@ impl Key {
 /// Other names that people use for some keys.
 const ALIASES: &[(&str, &str)] = &[
     ("learning_rate", "lr"),
+    ("learn_rate", "lr"),
+    ("rate", "lr"),
+    ("num_epochs", "epochs"),
+    ("max_epochs", "epochs"),
     ("batch_size", "batch"),
     ("wd", "weight_decay"),
     ("grad_clip", "clip"),
@@ -243,7 +247,12 @@ pub fn help(tasks: &[TaskFactory]) -> String {
             true => key.about.to_owned(),
             false => format!("{} ({})", key.about, defaults.join("; ")),
         };
-        entry(&mut text, &format!("{}={}", key.name, key.value), &about, width);
+        entry(
+            &mut text,
+            (&format!("{}={}", key.name, key.value), LEFT),
+            &about,
+            width,
+        );
     }
     for task in tasks {
         let defaults = task.settings();
@@ -269,36 +278,50 @@ pub fn help(tasks: &[TaskFactory]) -> String {
                 _ if about.contains("(default: ") => about.to_owned(),
                 _ => format!("{about} (default: {default})"),
             };
-            entry(&mut text, &left, about.trim_start(), width);
+            entry(&mut text, (&left, LEFT), about.trim_start(), width);
         }
     }
     text.push_str("\nWrite task.KEY=VALUE if a setting of the task has the name of one of the run.\n");
     text
 }
 
-/// One line, or some that go on below where the first began.
-fn entry(text: &mut String, left: &str, about: &str, width: usize) {
-    const LEFT: usize = 24;
-    let lines = wrap(about, width.saturating_sub(LEFT + 4).max(20));
+/// Columns of a setting with its value.
+const LEFT: usize = 24;
+
+/// One line, or some that go on below where the first began. The left part has `column` columns.
+pub fn entry(text: &mut String, (left, column): (&str, usize), about: &str, width: usize) {
+    let lines = wrap(about, width.saturating_sub(column + 4).max(20));
     let mut lines = lines.lines();
-    let first = match left.len() <= LEFT {
+    let first = match left.len() <= column {
         true => lines.next().unwrap_or_default(),
         false => "",
     };
-    let _ = writeln!(text, "{}", format!("  {left:<LEFT$}  {first}").trim_end());
+    let _ = writeln!(text, "{}", format!("  {left:<column$}  {first}").trim_end());
     lines.for_each(|line| {
-        let _ = writeln!(text, "  {:<LEFT$}  {line}", "");
+        let _ = writeln!(text, "  {:<column$}  {line}", "");
     });
+}
+
+/// The meaning of the name that is most like one that was typed, of pairs of names and meanings; none if all are too unlike, as a
+/// wrong hint is worse than none.
+pub fn nearest<'a>(given: &str, known: impl Iterator<Item = (&'a str, &'a str)>) -> Option<&'a str> {
+    let given = given.to_lowercase().replace('-', "_");
+    let most = match given.chars().count() {
+        ..=2 => 0,
+        3..=5 => 1,
+        letters => 1 + letters / 4,
+    };
+    let far = |name: &str| strsim::damerau_levenshtein(&name.replace('-', "_"), &given);
+    let (name, meaning) = known.min_by_key(|(name, _)| far(name))?;
+    (far(name) <= most).then_some(meaning)
 }
 
 /// The end of a message on an unknown name: which known one is nearest.
 pub fn did_you_mean<'a>(given: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
-    let given = given.to_lowercase().replace('-', "_");
     let others = ALIASES
         .iter()
         .filter(|(_, name)| known.clone().any(|k| k == *name))
         .copied();
     let all = known.clone().map(|name| (name, name)).chain(others);
-    let nearest = all.min_by_key(|(written, _)| strsim::damerau_levenshtein(&given, written));
-    nearest.map_or_else(|| ".".into(), |(_, name)| format!("; the nearest is `{name}`."))
+    nearest(given, all).map_or_else(|| ".".into(), |name| format!("; the nearest is `{name}`."))
 }

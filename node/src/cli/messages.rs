@@ -6,6 +6,7 @@ use super::human;
 use super::qr;
 use super::terminal::{self, Color, Style};
 use crate::events::{Change, Done, Event, Ready};
+use crate::net::ticket::Ticket;
 use crate::task::{Metrics, in_words};
 use crate::view::RunView;
 use annulus_net::printable::printable_line;
@@ -192,11 +193,31 @@ fn introduction(ready: &Ready, role: Role, style: Style) -> Vec<String> {
         }
     }
     if role == Role::Founder {
-        lines.extend([String::new(), "Others take part with".into()]);
         let ticket = ready.ticket.as_deref().unwrap_or("TICKET");
-        lines.extend(aside(&format!("{} join {ticket}", program())));
+        let join = format!("{} join", program());
+        if let Some(code) = &ready.code {
+            lines.extend([
+                String::new(),
+                "Others on this network take part with this code".into(),
+            ]);
+            lines.extend(aside(&format!("{join} --code {code}")));
+            lines.push("and others elsewhere with this ticket, which is one line".into());
+        } else {
+            let who = match is_alone(ticket) {
+                true => "Others on this machine alone, as --listen says, take part with",
+                false => "Others take part with",
+            };
+            lines.extend([String::new(), who.into()]);
+        }
+        lines.extend(aside(&format!("{join} {ticket}")));
     }
     lines
+}
+
+/// Whether a ticket leads nowhere but to its own machine.
+fn is_alone(ticket: &str) -> bool {
+    let addrs = ticket.parse::<Ticket>().map(|ticket| ticket.addrs);
+    addrs.is_ok_and(|addrs| addrs.iter().all(|at| at.ip().to_canonical().is_loopback()))
 }
 
 fn result(done: &Done, style: Style) -> Vec<String> {
@@ -243,7 +264,9 @@ fn program() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::ticket_in;
     use crate::view::testing::{done, eval, link, member, pace, ready};
+    use annulus_core::RunId;
 
     const PLAIN: Style = Style {
         live: false,
@@ -345,6 +368,29 @@ mod tests {
     #[test]
     fn the_founder_shows_how_to_join() {
         assert!(told(&ready(1), Role::Founder).contains(" join annulus2secret\n"));
+        let Event::Ready(plain) = ready(1) else {
+            unreachable!("it is up")
+        };
+        let with = |ready| told(&Event::Ready(ready), Role::Founder);
+        let text = with(Ready {
+            code: Some("12-345-678".into()),
+            ..plain.clone()
+        });
+        let place = |part: &str| {
+            text.find(part)
+                .unwrap_or_else(|| panic!("{part} is not in {text}"))
+        };
+        assert!(place(" join --code 12-345-678\n") < place(" join annulus2secret\n"));
+        let at = |address: &str| {
+            let ticket = ticket_in(RunId([1; 32]), vec![address.parse().unwrap()]);
+            let ticket = Some(ticket.to_string());
+            with(Ready {
+                ticket,
+                ..plain.clone()
+            })
+        };
+        assert!(at("127.0.0.1:4433").contains("Others on this machine alone"));
+        assert!(at("192.0.2.1:4433").contains("Others take part with\n"));
         let text = told(&ready(1), Role::Newcomer);
         assert!(
             !text.contains("join") && text.contains("digits, 101,770 parameters"),

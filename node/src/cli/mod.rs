@@ -6,6 +6,7 @@
 
 mod amounts;
 pub mod bench;
+mod brought;
 mod canvas;
 mod children;
 pub mod completions;
@@ -18,13 +19,16 @@ pub mod exit;
 pub mod export;
 mod finish;
 pub mod gradient;
+pub mod help;
 pub mod human;
 pub mod inspect;
 pub mod invite;
+mod invited;
 pub mod join;
 mod kept;
 pub mod keys;
 mod log;
+pub mod ls;
 pub mod machine;
 pub mod man;
 pub mod messages;
@@ -69,7 +73,11 @@ use std::sync::LazyLock;
 /// Train a model on all the machines that you have, of any make, without a master.
 #[derive(Debug, Parser)]
 #[command(name = "annulus", version = VERSION.as_str(), propagate_version = true, after_help = EXAMPLES)]
-#[command(arg_required_else_help = true, max_term_width = 100)]
+#[command(
+    arg_required_else_help = true,
+    disable_help_subcommand = true,
+    max_term_width = 100
+)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -92,13 +100,13 @@ static VERSION: LazyLock<String> = LazyLock::new(|| {
 });
 
 const EXAMPLES: &str = "\
-Examples:
+Begin with:
   annulus demo                          see it work, in less than a minute
-  annulus train --task digits           start a run; it prints a ticket
-  annulus train --data t.csv target=x   learn to predict a column of a table
-  annulus join TICKET                   take part in it, on this machine or another
-  annulus invite runs/digits            make a ticket for somebody else
-  annulus resume runs/digits            go on with it after a power cut, or next week
+  annulus train --data t.csv target=x   learn to predict a column of a table; prints a ticket
+  annulus join TICKET                   take part, on this machine or another
+  annulus watch runs/table              look at it
+  annulus predict runs/table new.csv    use what it has learnt
+  annulus resume runs/table             go on with it after a power cut, or next week
 ";
 
 /// One variant per file.
@@ -116,7 +124,10 @@ pub enum Command {
     Invite(invite::Args),
     Revoke(revoke::Args),
     Pause(pause::PauseArgs),
+    #[command(hide = true)]
     Unpause(pause::UnpauseArgs),
+    #[command(aliases = ["ps", "list"])]
+    Ls(ls::Args),
     Watch(watch::Args),
     Eval(eval::Args),
     Sample(sample::Args),
@@ -134,6 +145,8 @@ pub enum Command {
     Bench(bench::Args),
     Completions(completions::Args),
     Man(man::Args),
+    #[command(hide = true)]
+    Help(help::Args),
 }
 
 impl Command {
@@ -215,8 +228,10 @@ fn run(cli: Cli, tasks: &[TaskFactory]) -> Result<Exit, Error> {
         Command::Resume(args) => return resume::run(args, tasks),
         Command::Invite(args) => invite::run(&args)?,
         Command::Revoke(args) => revoke::run(&args)?,
-        Command::Pause(args) => pause::pause(&args)?,
-        Command::Unpause(args) => pause::unpause(&args)?,
+        Command::Pause(args) if args.end => pause::unpause(&args.dir)?,
+        Command::Pause(args) => pause::pause(&args.dir)?,
+        Command::Unpause(args) => pause::unpause(&args.dir)?,
+        Command::Ls(args) => ls::run(&args)?,
         Command::Watch(args) => return watch::run(&args),
         Command::Eval(args) => eval::run(&args, tasks)?,
         Command::Sample(args) => sample::run(&args, tasks)?,
@@ -234,6 +249,7 @@ fn run(cli: Cli, tasks: &[TaskFactory]) -> Result<Exit, Error> {
         Command::Bench(args) => bench::run(args, tasks)?,
         Command::Completions(args) => completions::run(args, tasks)?,
         Command::Man(args) => man::run(args, tasks)?,
+        Command::Help(args) => help::run(&args, parser::command(tasks), tasks)?,
     }
     Ok(Exit::Done)
 }

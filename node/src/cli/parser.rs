@@ -4,8 +4,8 @@
 //! are told here in this program's words.
 
 use super::error::Error;
-use super::keys::{self, did_you_mean};
-use super::{Cli, kept, train};
+use super::keys::{self, did_you_mean, nearest};
+use super::{Cli, brought, help, kept, train};
 use crate::task_factory::TaskFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command, CommandFactory, FromArgMatches};
@@ -42,9 +42,10 @@ pub fn command(tasks: &[TaskFactory]) -> Command {
     let of_searches = |arg: Arg| arg.help(format!("The task to train: {}", searches.join(" or ")));
     let train = |command: Command| {
         let command = command.mut_arg("task", of_tasks);
-        command.after_help(train::after_help(tasks))
+        let long = train::after_help(tasks);
+        command.after_help(train::EXAMPLES).after_long_help(long)
     };
-    negatives(Cli::command())
+    let command = negatives(Cli::command())
         .mut_subcommand("train", train)
         .mut_subcommand("search", |search| {
             let settings =
@@ -54,6 +55,8 @@ pub fn command(tasks: &[TaskFactory]) -> Command {
         .mut_subcommand("plan", |plan| plan.mut_arg("task", of_tasks))
         // A run goes on in its own folder.
         .mut_subcommand("resume", |resume| resume.mut_arg("out", |out| out.hide(true)))
+        .mut_subcommands(help::brief);
+    help::in_groups(command)
 }
 
 /// Lets a negative number be the value of every option, so that it is the option that says what it takes.
@@ -118,6 +121,9 @@ impl<'a> Line<'a> {
             ErrorKind::UnknownArgument => self.unknown(&arg),
             ErrorKind::InvalidSubcommand => {
                 let given = text(ContextKind::InvalidSubcommand);
+                if let Some(told) = brought::command(&given).filter(|_| self.name == "annulus") {
+                    return format!("there is no command `{given}`: {told}");
+                }
                 let names: Vec<&str> = self.command.get_subcommands().map(Command::get_name).collect();
                 format!(
                     "there is no command `{given}`{}",
@@ -201,6 +207,9 @@ impl<'a> Line<'a> {
         if self.tasks.iter().any(|task| task.name == name) && self.has("task") {
             return format!("name the task with --task {name}");
         }
+        if let Some(told) = brought::option(&name, |id| self.has(id)) {
+            return format!("there is no option {option}: {told}");
+        }
         let takes = |option: &&String| {
             let of = |arg: &Arg| {
                 arg.get_long()
@@ -222,11 +231,7 @@ impl<'a> Line<'a> {
             .get_arguments()
             .filter(|arg| !arg.is_hide_set())
             .filter_map(Arg::get_long);
-        let far = |long: &&str| strsim::damerau_levenshtein(&long.replace('-', "_"), &name);
-        match known
-            .min_by_key(far)
-            .filter(|long| far(long) <= 1 + name.len() / 4)
-        {
+        match nearest(&name, known.map(|long| (long, long))) {
             Some(nearest) => format!("there is no option {option}; the nearest is --{nearest}"),
             None => format!("`{}` has no option {option}", self.name),
         }

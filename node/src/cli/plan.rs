@@ -28,16 +28,13 @@ use std::time::Duration;
 /// With --machine, once per machine, it suggests instead which machine should hold which parts of the model. Then it only runs the
 /// model's steps, once each, to compare them.
 ///
-/// With --split it prints a lower bound of a round: filling the pipeline, its slowest part, draining it, and exchanging sums.
+/// With split=N it prints a lower bound of a round: filling the pipeline, its slowest part, draining it, and exchanging sums.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     /// The task to train.
     #[arg(long, value_name = "NAME")]
     pub task: Option<String>,
-    /// The task's preset; the same as the setting preset=NAME.
-    #[arg(long, value_name = "NAME")]
-    pub preset: Option<String>,
     /// A machine, such as 8GB,50 or 3GB,20,50: its memory, the samples of the whole model that it computes per second, and its
     /// line in Mbit/s if that differs from --mbit. Give it once per machine.
     #[arg(long = "machine", value_name = "MEMORY,SPEED[,MBIT]", value_parser = machines::parse, conflicts_with_all = ["peers", "speed"])]
@@ -54,15 +51,9 @@ pub struct Args {
     /// Samples that a peer computes per second (default: measured here).
     #[arg(long, value_name = "SAMPLES", value_parser = positive)]
     pub speed: Option<f64>,
-    /// With --split, milliseconds of a sample through all spans of devices that only sleep, as for `annulus train`.
+    /// With split, milliseconds of a sample through all spans of devices that only sleep, as for `annulus train`.
     #[arg(long, value_name = "MS", hide = true, conflicts_with_all = ["speed", "machines"], value_parser = milliseconds)]
     pub sample_takes: Option<Duration>,
-    /// Split the model over the peers; the same as the setting `split`: a number of spans, or the steps of each.
-    #[arg(long, value_name = "SPANS")]
-    pub split: Option<String>,
-    /// With --split, number format of activations between spans; the same as the setting `boundary`.
-    #[arg(long, value_name = "CODEC")]
-    pub boundary: Option<String>,
     /// Where to try the model: auto, cpu, gpu or gpu:N.
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     pub device: String,
@@ -80,10 +71,10 @@ pub struct Args {
 const EXAMPLES: &str = "\
 Examples:
   annulus plan
-  annulus plan --task gpt --preset gpt2 --peers 4 --mbit 100 --rtt 50
-  annulus plan --task gpt --preset small --speed 6 batch=48
-  annulus plan --task gpt --preset gpt2 --split 4 --boundary f16 --speed 2 batch=64
-  annulus plan --task gpt --preset gpt2 --machine 8GB,3 --machine 6GB,2 --machine 3GB,1,50 batch=48
+  annulus plan --task gpt preset=gpt2 --peers 4 --mbit 100 --rtt 50
+  annulus plan --task gpt preset=small --speed 6 batch=48
+  annulus plan --task gpt preset=gpt2 split=4 boundary=f16 --speed 2 batch=64
+  annulus plan --task gpt preset=gpt2 --machine 8GB,3 --machine 6GB,2 --machine 3GB,1,50 batch=48
 ";
 
 /// The ways that are told of, with the settings that give them.
@@ -106,16 +97,10 @@ const WAYS: [(Mode, Topology, Codec, &str); 4] = [
 
 /// Prints who should hold what, and how long rounds would take.
 pub fn run(args: &Args, tasks: &[TaskFactory]) -> Result<(), Error> {
-    let preset = args.preset.iter().map(|name| format!("preset={name}"));
-    let flags = [("split", &args.split), ("boundary", &args.boundary)];
-    let flags = flags
-        .iter()
-        .filter_map(|(key, value)| Some(format!("{key}={}", value.as_ref()?)));
-    let words: Vec<String> = preset.chain(args.settings.iter().cloned()).chain(flags).collect();
     let named = (args.task.as_deref(), args.data.as_deref());
-    let settings = settings::read(None, &words, named, tasks)?;
+    let settings = settings::read(None, &args.settings, named, tasks)?;
     if !args.machines.is_empty() || settings.run.split != SplitRun::Off {
-        let plan = machines::Plan::of(args, &words, &settings.run, tasks)?;
+        let plan = machines::Plan::of(args, &args.settings, &settings.run, tasks)?;
         output::print(&if args.json { plan.json() } else { plan.text() });
         return Ok(());
     }

@@ -6,7 +6,7 @@ use super::finish::take_part;
 use super::kept::{self, Kept};
 use super::machine::block_on;
 use super::messages::Role;
-use super::train::{self, LocalArgs};
+use super::train::LocalArgs;
 use super::{Cli, Command, output, parser, process, settings};
 use crate::options::{Start, TrainOptions};
 use crate::participant::start;
@@ -44,13 +44,8 @@ Examples:
 
 /// The same command, with the options of its folder if it goes on there. Those that are typed win.
 pub fn with_kept(cli: Cli, args: &[OsString], tasks: &[TaskFactory]) -> Result<Cli, Error> {
-    let (command, dir) = match &cli.command {
-        Command::Resume(resume) => ("resume", &resume.dir),
-        Command::Train(train) => match &train.resume {
-            Some(dir) => ("train", dir),
-            None => return Ok(cli),
-        },
-        _ => return Ok(cli),
+    let Command::Resume(Args { dir, .. }) = &cli.command else {
+        return Ok(cli);
     };
     let Kept { taken, left } = kept::read(dir)?;
     let path = options_file::path(dir);
@@ -68,7 +63,7 @@ pub fn with_kept(cli: Cli, args: &[OsString], tasks: &[TaskFactory]) -> Result<C
     );
     let Some(at) = args
         .iter()
-        .position(|arg| arg == command)
+        .position(|arg| arg == "resume")
         .filter(|_| !taken.is_empty())
     else {
         return Ok(cli);
@@ -77,7 +72,7 @@ pub fn with_kept(cli: Cli, args: &[OsString], tasks: &[TaskFactory]) -> Result<C
         taken.iter().cloned().partition(|word| word.starts_with("--"));
     let mut args = args.to_vec();
     args.splice(at + 1..at + 1, options.into_iter().map(OsString::from));
-    let mut cli = parser::parse_with_kept(&args, command, tasks).map_err(|error| {
+    let mut cli = parser::parse_with_kept(&args, "resume", tasks).map_err(|error| {
         let problem = parser::explain(&error, &args, tasks);
         Error::usage(format!(
             "with the options that {} keeps: {problem} You may change that file, or remove it.",
@@ -85,9 +80,7 @@ pub fn with_kept(cli: Cli, args: &[OsString], tasks: &[TaskFactory]) -> Result<C
         ))
     })?;
     // Settings stand behind the folder.
-    if let Command::Resume(Args { settings: typed, .. })
-    | Command::Train(train::Args { settings: typed, .. }) = &mut cli.command
-    {
+    if let Command::Resume(Args { settings: typed, .. }) = &mut cli.command {
         typed.splice(0..0, settings);
     }
     tell(&taken, "with the options kept in", "");

@@ -2,12 +2,11 @@
 
 use super::error::Error;
 use super::invite::right_in;
+use super::invited::{admissions, handed_out, ticket_name};
 use super::{output, ticket};
 use crate::participant::right::leave_revocation;
-use crate::store::ledger_file::Entry;
-use crate::store::run_dir::RunDir;
-use annulus_core::PeerId;
 use annulus_core::invitation::Chain;
+use annulus_core::{PeerId, RunId};
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -22,8 +21,8 @@ use std::time::{Duration, Instant};
 pub struct Args {
     /// The run's folder.
     pub dir: PathBuf,
-    /// The ticket (@FILE reads it from a file, - from standard input), or the name of a peer that joined with it: at least its first
-    /// eight digits.
+    /// The ticket (@FILE reads it from a file, - from standard input); its name, as `annulus invite --list` tells it; or the name of a
+    /// peer that joined with it. At least the first eight digits of a name.
     #[arg(value_name = "TICKET|NAME")]
     pub what: String,
 }
@@ -32,6 +31,7 @@ const EXAMPLES: &str = "\
 Examples:
   annulus revoke runs/digits @ticket
   annulus revoke runs/digits 1f3a09c7
+  annulus invite runs/digits --list
 ";
 
 /// How long to wait until the run has heard of it.
@@ -45,7 +45,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
     let right = right_in(&args.dir)?;
     let root = right.ticket.root;
     let chain = match is_name(&args.what) {
-        true => chain_of(&args.dir, &args.what.to_ascii_lowercase())?,
+        true => chain_of(&args.dir, root.run, &args.what.to_ascii_lowercase())?,
         false => {
             let ticket = ticket::parse(&args.what)?;
             if ticket.root != root {
@@ -79,41 +79,28 @@ fn is_name(text: &str) -> bool {
     (DIGITS..=64).contains(&text.len()) && text.chars().all(|c| c.is_ascii_hexdigit())
 }
 
-/// The ticket that the peer of this name joined with last, by the folder's ledger.
-fn chain_of(dir: &Path, name: &str) -> Result<Chain, Error> {
-    let run = RunDir::open(dir).map_err(Error::of)?;
+/// The ticket of this name that was handed out in the folder, or that the peer of this name joined with last, by the ledger.
+fn chain_of(dir: &Path, run: RunId, name: &str) -> Result<Chain, Error> {
+    let mut handed = handed_out(dir).into_iter();
+    if let Some(chain) = handed.rfind(|chain| ticket_name(chain, run).starts_with(name)) {
+        return Ok(chain);
+    }
     let mut found: Option<(PeerId, Chain)> = None;
-    let mut see = |peer: PeerId, chain: &Chain| {
+    for (peer, chain) in admissions(dir)? {
         if !peer.to_hex().starts_with(name) {
-            return Ok(());
+            continue;
         }
         if found.as_ref().is_some_and(|(other, _)| *other != peer) {
             return Err(Error::failed(format!(
                 "the names of several peers begin with {name}: write more digits"
             )));
         }
-        found = Some((peer, chain.clone()));
-        Ok(())
-    };
-    for entry in run.entries().map_err(Error::of)? {
-        match entry.map_err(Error::of)? {
-            Entry::Base { head, .. } => {
-                for member in &head.members {
-                    see(member.peer, &member.admission.chain)?;
-                }
-            }
-            Entry::Round { record, .. } => {
-                for newcomer in record.headers.iter().flat_map(|header| &header.ready) {
-                    see(newcomer.peer(), &newcomer.admission.chain)?;
-                }
-            }
-            Entry::Continued { founder } => see(founder.member.peer, &founder.member.admission.chain)?,
-        }
+        found = Some((peer, chain));
     }
     let none = || {
         let dir = dir.display();
         Error::failed(format!(
-            "{name} is neither a ticket nor the name of a peer in the ledger of {dir}"
+            "{name} is neither a ticket nor the name of one, nor of a peer in the ledger of {dir}"
         ))
     };
     found.map(|(_, chain)| chain).ok_or_else(none)

@@ -54,12 +54,12 @@ fn every_example_in_the_help_can_be_typed() {
     let mut examples = 0;
     let top = command(&tasks());
     for command in std::iter::once(&top).chain(top.get_subcommands()) {
-        let help = command
-            .get_after_help()
-            .map(ToString::to_string)
-            .unwrap_or_default();
+        let long = command.get_after_long_help();
+        let help =
+            [long, command.get_after_help()].map(|help| help.map_or_else(String::new, ToString::to_string));
+        let help = help.concat();
         assert!(
-            help.contains("Examples:\n"),
+            help.contains("Examples:\n") || help.contains("Begin with:\n"),
             "{} has no examples",
             command.get_name()
         );
@@ -195,21 +195,6 @@ fn a_configuration_file_is_read() {
 }
 
 #[test]
-fn a_resumed_run_keeps_its_settings() {
-    let options = train("annulus train --resume R eval_every=5").unwrap();
-    assert_eq!(options.start, Start::Resume("R".into()));
-    assert_eq!(options.local.out.to_str(), Some("R"));
-    assert_eq!(options.local.eval_every, 5);
-    assert!(
-        train("annulus train --resume R lr=1")
-            .unwrap_err()
-            .to_string()
-            .starts_with("`lr` cannot change")
-    );
-    assert!(train("annulus train --resume R --task digits").is_err());
-}
-
-#[test]
 fn a_folder_is_enough_to_go_on() {
     let options = match cli("annulus resume R --device cpu eval_every=5").unwrap().command {
         Command::Resume(args) => super::resume::options(&args, &tasks()).unwrap(),
@@ -220,7 +205,6 @@ fn a_folder_is_enough_to_go_on() {
         (options.local.out.to_str(), options.local.eval_every),
         (Some("R"), 5)
     );
-    assert!(train("annulus train --resume R --out S").is_err());
     for (line, told) in [("R lr=1", "`lr` cannot change"), ("R --out S", "leave --out out")] {
         let Command::Resume(args) = cli(&format!("annulus resume {line}")).unwrap().command else {
             panic!("{line}")
@@ -328,6 +312,12 @@ fn join_takes_a_ticket_and_settings_of_its_own() {
     let options = join("annulus join T --device cpu --out O --log-format json keep=7").unwrap();
     assert_eq!((options.ticket.as_str(), options.local.keep.get()), ("T", 7));
     assert!(!options.numbered && join("annulus join T").unwrap().numbered);
+    let pasted = join("annulus join annulus join annulus2ab cd keep=7").unwrap();
+    assert_eq!(
+        (pasted.ticket.as_str(), pasted.local.keep.get()),
+        ("annulus join annulus2ab cd", 7)
+    );
+    assert!(join("annulus join T cd").unwrap_err().to_string().contains("cd"));
     assert!(
         join("annulus join T lr=1")
             .unwrap_err()
@@ -394,14 +384,14 @@ fn a_wrong_command_line_is_one_paragraph_that_says_where_to_look() {
     }
 }
 
+/// What a command line prints that asks for help.
+pub(super) fn help(line: &str) -> String {
+    let args: Vec<OsString> = line.split_whitespace().map(Into::into).collect();
+    parser::parse(&args, &tasks()).unwrap_err().render().to_string()
+}
+
 #[test]
-fn help_is_a_command_and_hides_what_is_refused() {
-    let help = |line: &str| {
-        let args: Vec<OsString> = line.split_whitespace().map(Into::into).collect();
-        parser::parse(&args, &tasks()).unwrap_err().render().to_string()
-    };
-    assert!(help("annulus help").contains("Usage: annulus"));
-    assert!(help("annulus help train").contains("Settings of every run"));
+fn help_hides_what_is_refused() {
     assert!(help("annulus train --help").contains("digits or gpt (default: digits)"));
     assert!(!help("annulus resume --help").contains("--out"));
     // An option of every command comes last.
@@ -433,7 +423,8 @@ fn completions_and_manuals_know_all_commands() {
         dir: Some(dir.clone()),
     };
     super::man::run(args, &tasks()).unwrap();
-    for command in command(&tasks()).get_subcommands() {
+    let command = command(&tasks());
+    for command in command.get_subcommands().filter(|command| !command.is_hide_set()) {
         let name = command.get_name();
         assert!(script.contains(&format!("annulus,{name})")), "{name}");
         let page = std::fs::read_to_string(dir.join(format!("annulus-{name}.1"))).unwrap();

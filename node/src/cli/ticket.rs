@@ -1,7 +1,7 @@
 //! Tickets as they are typed: on the command line, in a file or on standard input.
 
 use super::error::Error;
-use crate::net::ticket::{Ticket, TicketError};
+use crate::net::ticket::{START, Ticket, TicketError};
 use crate::store::run_dir::RunDir;
 use annulus_net::files::FileError;
 use annulus_net::open;
@@ -10,13 +10,13 @@ use std::io::{self, Read};
 use std::net::Ipv6Addr;
 use std::path::Path;
 
-/// Longest that is read: no ticket is longer.
-const LIMIT: u64 = 4096;
+/// Longest text that is read: a ticket with some words around it.
+const LIMIT: u64 = 64 << 10;
 
 /// The ticket that an argument means, in full; or what to write instead.
 pub fn parse(argument: &str) -> Result<Ticket, Error> {
     let text = read(argument)?;
-    text.parse().map_err(|error: TicketError| {
+    Ticket::in_text(&text).map_err(|error: TicketError| {
         let path = Path::new(argument);
         if error != TicketError::NoTicket || argument == "-" || argument.starts_with('@') {
             return Error::of(error);
@@ -33,6 +33,11 @@ pub fn parse(argument: &str) -> Result<Ticket, Error> {
             error.to_string()
         })
     })
+}
+
+/// Whether a word holds a ticket or the beginning of one.
+pub fn is_in(word: &str) -> bool {
+    word.to_ascii_lowercase().contains(START)
 }
 
 /// Whether a word was meant as a path.
@@ -76,9 +81,26 @@ pub fn read(argument: &str) -> Result<String, Error> {
 }
 
 fn text(from: impl Read) -> io::Result<String> {
-    let mut text = String::new();
-    from.take(LIMIT).read_to_string(&mut text)?;
-    Ok(text)
+    let mut bytes = Vec::new();
+    from.take(LIMIT).read_to_end(&mut bytes)?;
+    decoded(&bytes).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "it is not text"))
+}
+
+/// A text in UTF-8 or UTF-16, with or without the mark that tells which. PowerShell writes UTF-16.
+fn decoded(bytes: &[u8]) -> Option<String> {
+    let words = |bytes: &[u8], word: fn([u8; 2]) -> u16| {
+        let words = bytes.as_chunks().0.iter().map(|two| word(*two));
+        String::from_utf16(&words.collect::<Vec<_>>()).ok()
+    };
+    match bytes {
+        [0xff, 0xfe, rest @ ..] => words(rest, u16::from_le_bytes),
+        [0xfe, 0xff, rest @ ..] => words(rest, u16::from_be_bytes),
+        // ASCII has no zeros.
+        [_, 0, ..] => words(bytes, u16::from_le_bytes),
+        [0, ..] => words(bytes, u16::from_be_bytes),
+        [0xef, 0xbb, 0xbf, rest @ ..] => String::from_utf8(rest.to_vec()).ok(),
+        _ => String::from_utf8(bytes.to_vec()).ok(),
+    }
 }
 
 /// The usual folder name of a peer that joins with this ticket: the same for each ticket of one run.
@@ -104,6 +126,53 @@ mod tests {
         assert_eq!(read(&format!("@{}", path.display())).unwrap(), "annulus2xyz");
         let error = read("@/no/such/file").unwrap_err().to_string();
         assert!(error.contains("/no/such/file"), "{error}");
+    }
+
+    #[test]
+    fn a_ticket_is_found_in_what_people_paste() {
+        let scratch = Scratch::new();
+        let ticket = ticket_in(RunId([1; 32]), vec!["192.0.2.1:1".parse().unwrap()]);
+        let text = ticket.to_string();
+        let (head, tail) = text.split_at(100);
+        let file = scratch.0.join("ticket");
+        for pasted in [
+            format!("annulus join {text}"),
+            format!("  Others take part with\n\n    annulus join {text}\n\n@ on this network: 12-345-678\n"),
+            format!("https://192.0.2.1:4433/#{text}"),
+            format!("\u{201c}{text}\u{201d}."),
+            format!("'{text}',"),
+            format!("{head}\r\n{tail}\r\n"),
+            format!("> {head}\n> {tail}"),
+            text.to_ascii_uppercase(),
+        ] {
+            assert_eq!(parse(&pasted).unwrap(), ticket, "{pasted}");
+            let words: Vec<u16> = pasted.encode_utf16().collect();
+            let of = |bytes: fn(&u16) -> [u8; 2]| words.iter().flat_map(bytes).collect::<Vec<u8>>();
+            let (little, big) = (of(|word| word.to_le_bytes()), of(|word| word.to_be_bytes()));
+            for bytes in [
+                pasted.clone().into_bytes(),
+                [b"\xef\xbb\xbf", pasted.as_bytes()].concat(),
+                [b"\xff\xfe", &little[..]].concat(),
+                [b"\xfe\xff", &big[..]].concat(),
+            ] {
+                std::fs::write(&file, bytes).unwrap();
+                assert_eq!(
+                    parse(&format!("@{}", file.display())).unwrap(),
+                    ticket,
+                    "{pasted}"
+                );
+            }
+        }
+        std::fs::write(
+            &file,
+            text.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<_>>(),
+        )
+        .unwrap();
+        assert_eq!(parse(&format!("@{}", file.display())).unwrap(), ticket);
+        let told = parse(&format!("annulus join {head} please"))
+            .unwrap_err()
+            .to_string();
+        assert!(told.contains("ticket") && !told.contains("no ticket"), "{told}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! `annulus train`: start a run, or go on with one.
+//! `annulus train`: start a run.
 
 mod dry_run;
 
@@ -46,26 +46,14 @@ pub struct Args {
     /// first peer there founds the run and the others join it. WHERE is file:PATH (a file that all machines see),
     /// host:NAME:PORT (a machine that all can reach), or dns:NAME:PORT (a name with the addresses of all; more names after
     /// commas).
-    #[arg(long, value_name = "WHERE", conflicts_with = "resume")]
+    #[arg(long, value_name = "WHERE")]
     pub meet: Option<Meet>,
     /// With host: or dns:, a file with the same secret on every machine. Anybody who knows the secret can take part.
     #[arg(long, value_name = "FILE", requires = "meet")]
     pub secret_file: Option<PathBuf>,
-    /// Go on with the run whose checkpoints are in DIR, with its settings.
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["task", "out"])]
-    pub resume: Option<PathBuf>,
     /// Read settings from a TOML file. Settings on the command line override it.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Split the model over the peers; the same as the setting `split`: off, auto, a number of spans, or the steps of each.
-    #[arg(long, value_name = "off|auto|N|A+B+..")]
-    pub split: Option<String>,
-    /// With --split, how many peers hold each span; the same as the setting `copies`.
-    #[arg(long, value_name = "N")]
-    pub copies: Option<String>,
-    /// With --split, number format of activations between spans; the same as the setting `boundary`.
-    #[arg(long, value_name = "f32|f16|int8")]
-    pub boundary: Option<String>,
     /// Print what the run would need, and do not start it.
     #[arg(long)]
     pub dry_run: bool,
@@ -246,6 +234,14 @@ impl LocalArgs {
     }
 }
 
+/// The end of the short help.
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  annulus train --data houses.csv target=price
+  annulus train --data flowers/
+  annulus train --task gpt --data words.txt rounds=2000
+";
+
 /// The end of the help: settings and examples.
 pub(super) fn after_help(tasks: &[TaskFactory]) -> String {
     format!(
@@ -264,7 +260,6 @@ Examples:
   annulus train --data houses.csv target=price
   annulus train --device gpu:1 --listen 4433 --advertise 203.0.113.7:4433 min_peers=2
   annulus train --config run.toml lr=1e-4 --dry-run
-  annulus train --resume run1
   annulus train --task gpt --meet file:/shared/words
   annulus train --task gpt --meet dns:trainers:4433 --secret-file secret
   annulus train --device cpu --listen 127.0.0.1:0 --log-format json rounds=100
@@ -309,17 +304,8 @@ pub fn options(args: &Args, tasks: &[TaskFactory]) -> Result<TrainOptions, Error
             Some(String::from_utf8(bytes).map_err(|error| failed(&error))?)
         }
     };
-    let flags = [
-        ("split", &args.split),
-        ("copies", &args.copies),
-        ("boundary", &args.boundary),
-    ];
-    let flags = flags
-        .iter()
-        .filter_map(|(key, value)| Some(format!("{key}={}", value.as_ref()?)));
-    let words: Vec<String> = args.settings.iter().cloned().chain(flags).collect();
     let named = (args.task.as_deref(), args.local.data.as_deref());
-    let settings = settings::read(toml.as_deref(), &words, named, tasks)?;
+    let settings = settings::read(toml.as_deref(), &args.settings, named, tasks)?;
     if args.meet.is_some() && settings.run.split != SplitRun::Off {
         return Err(Error::usage(
             "--meet does not go with a split model, since its founder measures how to split it: leave --meet out, and let the \
@@ -340,33 +326,22 @@ pub fn options(args: &Args, tasks: &[TaskFactory]) -> Result<TrainOptions, Error
         }
         _ => {}
     }
-    let Some(dir) = &args.resume else {
-        let usual = PathBuf::from("runs").join(&settings.run.task);
-        let out = match args.local.out.is_none() && args.meet.is_none() && !args.dry_run {
-            true => free_folder(usual),
-            false => usual,
-        };
-        let mut local = args.local.to_local(out, &settings);
-        if args.meet.is_some() {
-            // In a cluster nobody reads the code, and hundreds of peers would announce the run.
-            local.announce = None;
-        }
-        return Ok(TrainOptions {
-            local,
-            start: match args.meet.clone() {
-                Some(meet) => Start::Meet(Box::new(settings.run), meet, args.secret_file.clone()),
-                None => Start::New(Box::new(settings.run)),
-            },
-        });
+    let usual = PathBuf::from("runs").join(&settings.run.task);
+    let out = match args.local.out.is_none() && args.meet.is_none() && !args.dry_run {
+        true => free_folder(usual),
+        false => usual,
     };
-    if let Some(key) = settings.of_run {
-        return Err(Error::usage(format!(
-            "`{key}` cannot change in a run that has begun: leave it out, or start a new run without --resume"
-        )));
+    let mut local = args.local.to_local(out, &settings);
+    if args.meet.is_some() {
+        // In a cluster nobody reads the code, and hundreds of peers would announce the run.
+        local.announce = None;
     }
     Ok(TrainOptions {
-        local: args.local.to_local(dir.clone(), &settings),
-        start: Start::Resume(dir.clone()),
+        local,
+        start: match args.meet.clone() {
+            Some(meet) => Start::Meet(Box::new(settings.run), meet, args.secret_file.clone()),
+            None => Start::New(Box::new(settings.run)),
+        },
     })
 }
 

@@ -25,6 +25,7 @@ fn samples() -> Vec<Event> {
     let ready = Ready {
         peer: "ab".repeat(32),
         run: "ef".repeat(32),
+        code: Some("annulus2 in digits".into()),
         ticket: Some("annulus2xyz".into()),
         ticket_file: "out/ticket".into(),
         url: Some("http://localhost:4433/#annulus2xyz".into()),

@@ -79,8 +79,8 @@ pub enum Error {
     /// The whole model does not fit into the allowed memory.
     #[error(
         "this model takes about {:.0} MB of memory, and this process can have {:.0}: the least of --memory, `ulimit -d`, the \
-         limit of its container, service or job, and what is free. Split it over several machines: `annulus train --split \
-         auto`, which others join",
+         limit of its container, service or job, and what is free. Split it over several machines: `annulus train \
+         split=auto`, which others join",
         .need.div_ceil(1_000_000), .limit / 1_000_000
     )]
     Memory {
@@ -332,7 +332,7 @@ pub enum Error {
     /// The run's state is lost.
     #[error(
         "nobody that can be reached holds the run's state any more. If there is a checkpoint in {dir}, \
-         `annulus train --resume {dir}` goes on from it; so does any other peer's",
+         `annulus resume {dir}` goes on from it; so does any other peer's",
         dir = .dir.display()
     )]
     StateLost {

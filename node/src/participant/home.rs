@@ -41,6 +41,8 @@ pub(crate) struct Home {
     page: Option<TcpListener>,
     /// What differs from the request.
     warnings: Vec<String>,
+    /// The code that admits peers on this network.
+    code: Option<String>,
     /// Admits peers with a code, and reports about it.
     pub door: Option<(Arc<Door>, UnboundedReceiver<News>)>,
 }
@@ -145,6 +147,7 @@ pub(crate) async fn listen(
         settings,
         page,
         warnings,
+        code: door.as_ref().map(|(door, _)| door.code().to_string()),
         door,
     })
 }
@@ -192,7 +195,7 @@ fn waits(tenths: Option<&str>) -> Waits {
 fn not_for_tabs(manifest: &Manifest) -> Option<String> {
     let spans = manifest.split.as_ref().map(|split| split.spans.len());
     spans.filter(|spans| *spans < 3).map(|_| {
-        "browsers' tabs can take no part: they hold spans between the ends of a model, and this run's has none. --split 3 makes \
+        "browsers' tabs can take no part: they hold spans between the ends of a model, and this run's has none. split=3 makes \
          one"
         .to_owned()
     })
@@ -239,6 +242,7 @@ impl Home {
         let ready = Event::Ready(events::Ready {
             peer: self.settings.me.to_hex(),
             run: manifest.run_id().to_hex(),
+            code: self.code,
             ticket: (right.role() == Role::Member).then(|| right.ticket.to_string()),
             ticket_file: Folder::ticket_file(&local.out).display().to_string(),
             url,

@@ -415,7 +415,7 @@ fn room_of(manifest: &Manifest, machine: &Machine) -> Option<Room> {
 
 /// The settings of a way.
 fn settings(split: &SplitRun, copies: Option<NonZeroU16>, lanes: NonZeroU16) -> String {
-    let copies = copies.map(|copies| format!("--copies {copies}"));
+    let copies = copies.map(|copies| format!("copies={copies}"));
     let split = match split {
         SplitRun::Off => return copies.unwrap_or_default(),
         SplitRun::Auto => "auto".to_owned(),
@@ -426,7 +426,7 @@ fn settings(split: &SplitRun, copies: Option<NonZeroU16>, lanes: NonZeroU16) -> 
         }
     };
     let words = [
-        Some(format!("--split {split}")),
+        Some(format!("split={split}")),
         copies,
         Some(format!("lanes={lanes}")),
     ];

@@ -69,6 +69,12 @@ impl RunLock {
     }
 }
 
+/// Whether a peer runs in a folder now: it holds the folder's lock.
+pub fn is_up(dir: &Path) -> bool {
+    let lock = open::own_to_read(&dir.join(NAME));
+    lock.is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
+}
+
 /// The path of an open folder, also after somebody has renamed it.
 #[cfg(target_os = "linux")]
 fn path_of(file: &File) -> Option<PathBuf> {
@@ -165,6 +171,16 @@ mod tests {
     use crate::testing::Scratch;
     use std::fs::{self, Permissions};
     use std::os::unix::fs::{PermissionsExt, symlink};
+
+    #[test]
+    fn it_is_known_whether_a_peer_runs_in_a_folder() {
+        let scratch = Scratch::new();
+        assert!(!is_up(&scratch.0), "nobody was ever there");
+        let lock = RunLock::take(&scratch.0).unwrap();
+        assert!(is_up(&scratch.0));
+        drop(lock);
+        assert!(!is_up(&scratch.0) && RunLock::take(&scratch.0).is_ok());
+    }
 
     #[test]
     fn a_lock_that_is_a_link_empties_no_other_file() {

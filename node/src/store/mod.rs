@@ -4,6 +4,7 @@
 pub mod checkpoint;
 pub mod checkpoint_writer;
 pub mod evals;
+pub mod folders;
 pub mod given;
 #[cfg(test)]
 mod hostile;

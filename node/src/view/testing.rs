@@ -21,6 +21,7 @@ pub(crate) fn ready_for(n: u8, target: u64) -> Event {
     Event::Ready(Ready {
         peer: name(n),
         run: name(0xee),
+        code: None,
         ticket: Some("annulus2secret".into()),
         ticket_file: "out/ticket".into(),
         url: Some("http://localhost:1/#annulus2secret".into()),

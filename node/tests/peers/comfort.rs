@@ -290,7 +290,7 @@ fn who_ends_while_a_driver_compiles_ends_with_its_own_code() {
     let mut doctor = annulus();
     // Nothing compiled before is there.
     doctor
-        .args(["doctor", "--no-port-mapping"])
+        .args(["doctor", "--no-port-mapping", "--device", "gpu"])
         .env("MESA_SHADER_CACHE_DIR", &folder.0);
     let output = doctor.output().expect("the binary runs");
     let said = String::from_utf8_lossy(&output.stdout);

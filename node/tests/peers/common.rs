@@ -170,7 +170,7 @@ impl Node {
         let mut command = annulus();
         command.current_dir(folder).args(args);
         // On one machine small models are no faster with more peers, and those of these stories take part all the same.
-        let is_run = args.first() == Some(&"train") && !args.contains(&"--resume");
+        let is_run = args.first() == Some(&"train");
         if is_run && !args.iter().any(|arg| arg.starts_with("stand_aside")) {
             command.arg("stand_aside=off");
         }

@@ -71,7 +71,7 @@ fn four_share_the_moments_one_is_killed_and_another_comes() {
     let last = nodes.last().expect("four");
     let (kept, all) = kept(last);
     assert_eq!(kept, all);
-    let resume = ["train", "--resume", &last.dir, "--device", "cpu"];
+    let resume = ["resume", &last.dir, "--device", "cpu"];
     let mut again = Node::start_as("again", last.dir.clone(), Path::new("."), &resume);
     again.rounds(10);
     assert!(again.leave(), "{}", again.errors());

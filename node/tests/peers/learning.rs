@@ -129,7 +129,7 @@ fn a_stopped_run_goes_on_with_the_same_bits() {
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
     std::fs::write(newest, bytes).expect("writable");
-    let resume = ["train", "--resume", &folder.join("run"), "--device", "cpu"];
+    let resume = ["resume", &folder.join("run"), "--device", "cpu"];
     let mut second = Node::start_as("second", folder.join("run"), Path::new("."), &resume);
     let warning = second.wait("a warning", |s| s.is("warning"));
     println!("{}", warning.event["message"]);

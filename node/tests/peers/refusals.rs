@@ -392,7 +392,7 @@ fn an_external_worker_that_is_not_there() {
         &["needs a Unix socket as standard input", "annulus.member"],
     );
     assert_tells(
-        &train(&["--split", "2"]),
+        &train(&["split=2"]),
         &["--external does not go with a split model"],
     );
     assert_tells(&train(&["--slower", "2"]), &["--external", "--slower"]);
@@ -404,7 +404,7 @@ fn a_split_run_does_not_save_by_time() {
     let folder = Folder::new("by-time");
     let out = folder.join("out");
     let args = ["train", "--device", "cpu", "train=500", "test=100", "--out", &out];
-    let of_run = ["--no-announce", "--split", "2", "checkpoint_every=5m"];
+    let of_run = ["--no-announce", "split=2", "checkpoint_every=5m"];
     assert_tells(
         &refusal(&[&args[..], &of_run].concat()),
         &["checkpoint_every=N in rounds, the same everywhere"],

@@ -33,7 +33,7 @@ const MODEL: [&str; 13] = [
     "micro_batch=1",
     "clip=1",
     "keep=9",
-    "--boundary=f32",
+    "boundary=f32",
 ];
 
 /// Starts a run with these settings.
@@ -157,8 +157,7 @@ fn whoever_holds_them(
 ) {
     let start = |name: &'static str, (spans, copies): (usize, usize), peer: &str| {
         let peers = spans * copies;
-        let cut =
-            format!("--split {spans} --copies {copies} min_peers={peers} rounds={rounds} {model} {peer}");
+        let cut = format!("split={spans} copies={copies} min_peers={peers} rounds={rounds} {model} {peer}");
         let args = [train, &cut.split_whitespace().collect::<Vec<_>>()].concat();
         Node::start(name, folder.join(name), &args)
     };
@@ -221,7 +220,7 @@ fn whoever_holds_the_spans_of_a_model_from_a_file_makes_the_same_bits() {
         "cpu",
         "--no-page",
     ];
-    let settings = "batch=8 micro_batch=1 clip=1 keep=9 --boundary=f32";
+    let settings = "batch=8 micro_batch=1 clip=1 keep=9 boundary=f32";
     whoever_holds_them(&folder, (&train, settings), 12, &[(2, 1), (3, 1)]);
 }
 
@@ -240,8 +239,7 @@ fn two_spans_by_two_outlive_a_killed_holder_and_wait_for_who_has_what_is_missing
     let _turn = beside();
     let folder = Folder::new("split-killed");
     let settings = [
-        "--split",
-        "2",
+        "split=2",
         "--spans",
         "1",
         "rounds=100000",
@@ -291,8 +289,7 @@ fn two_spans_by_two_outlive_a_killed_holder_and_wait_for_who_has_what_is_missing
         assert!(!trains, "{} trains without a span", node.name);
     }
     let resume = [
-        "train",
-        "--resume",
+        "resume",
         &last.dir,
         "--device",
         "cpu",
@@ -322,7 +319,7 @@ fn a_fast_holder_goes_to_the_span_whose_holders_are_slow() {
     // Of either span one is there already when the next comes, so that the second and the fourth hold the same. They are so
     // slow that the others are faster on a busy machine too.
     let settings = [
-        "--split=2",
+        "split=2",
         "copies=1",
         "batch=4",
         "lanes=4",
@@ -382,8 +379,7 @@ fn a_slow_machine_comes_to_hold_fewer_steps_and_the_bits_stay() {
     // So few that there is one other cut.
     let rounds = 44;
     let start = |name, settings: &str| {
-        let settings =
-            format!("--split 2 --copies 1 rounds={rounds} layers=6 checkpoint_every=10 {settings}");
+        let settings = format!("split=2 copies=1 rounds={rounds} layers=6 checkpoint_every=10 {settings}");
         found(&folder, name, &settings.split_whitespace().collect::<Vec<_>>())
     };
     let mut alone = [start("alone", "min_peers=1")];
@@ -450,7 +446,7 @@ fn a_run_goes_back_to_an_older_checkpoint_when_all_who_held_a_span_were_killed()
         let settings = format!("{cut} rounds=60 layers=6 batch=48 checkpoint_every=5");
         found(&folder, name, &settings.split_whitespace().collect::<Vec<_>>())
     };
-    let mut first = start("first", "--split 2 --spans 1");
+    let mut first = start("first", "split=2 --spans 1");
     let ticket = first.ticket();
     let args = ["join", &ticket, "--device", "cpu", "--no-page", "--spans", "1"];
     let args = [&args[..], &["checkpoint_every=5"]].concat();
@@ -488,7 +484,7 @@ fn a_run_goes_back_to_an_older_checkpoint_when_all_who_held_a_span_were_killed()
     }
     // One of them comes back with its folder, when the others have waited long enough or before.
     let dir = victims[1].0.dir.clone();
-    let resume = ["train", "--resume", &dir, "--device", "cpu", "--no-page"];
+    let resume = ["resume", &dir, "--device", "cpu", "--no-page"];
     let resume = [&resume[..], &["--spans", "1", "checkpoint_every=5"]].concat();
     let again = Node::start_as("again", dir.clone(), Path::new("."), &resume);
     for (node, _) in &mut nodes {
@@ -510,7 +506,7 @@ fn a_run_goes_back_to_an_older_checkpoint_when_all_who_held_a_span_were_killed()
     assert_replays_exactly(&nodes[0]);
 
     // In the end they hold the bits of one process that was never disturbed.
-    let mut alone = [start("alone", "--split 1 --copies 1")];
+    let mut alone = [start("alone", "split=1 copies=1")];
     end(&mut alone);
     let (bits, mut all) = (parts(&alone[0]), BTreeMap::new());
     for node in &nodes {
@@ -541,15 +537,15 @@ fn a_model_too_large_for_a_machine_is_refused_with_what_to_do() {
         refusal(&[&train, more].concat())
     };
     let told = start(&["preset=small", "--memory", "400MB"]);
-    assert!(told.contains("--split auto") && told.contains("400"), "{told}");
-    let told = start(&["preset=small", "--memory", "70MB", "--split", "auto"]);
+    assert!(told.contains("split=auto") && told.contains("400"), "{told}");
+    let told = start(&["preset=small", "--memory", "70MB", "split=auto"]);
     assert!(
         told.contains("largest step") && told.contains("--memory"),
         "{told}"
     );
-    let told = start(&["preset=pico", "--split", "99"]);
+    let told = start(&["preset=pico", "split=99"]);
     assert!(told.contains("has") && told.contains("steps"), "{told}");
-    let told = start(&["preset=pico", "--split", "2", "codec=int8"]);
+    let told = start(&["preset=pico", "split=2", "codec=int8"]);
     assert!(told.contains("codec=int8"), "{told}");
 }
 
@@ -612,8 +608,7 @@ fn the_settings_that_a_plan_prints_train_as_it_says() {
         "preset=pico",
         "--out",
         &folder.join("refused"),
-        "--split",
-        "2+99",
+        "split=2+99",
         "--no-page",
         "--device",
         "cpu",
@@ -639,7 +634,7 @@ fn commands_about_a_split_model_need_room_for_a_few_steps_alone() {
     let _turn = beside();
     let folder = Folder::new("split-commands");
     // Between the spans activations travel as int8, within them they do not.
-    let settings = "--boundary int8 --split 2 --spans 1 copies=1 min_peers=2 rounds=3 layers=6 eval_windows=8 \
+    let settings = "boundary=int8 split=2 --spans 1 copies=1 min_peers=2 rounds=3 layers=6 eval_windows=8 \
                     checkpoint_every=1 moments=8bit";
     let settings: Vec<&str> = settings.split_whitespace().collect();
     let model = &MODEL[..MODEL.len() - 1];

@@ -24,8 +24,8 @@ const MODEL: [&str; 13] = [
     "batch=8",
     "micro_batch=1",
     "clip=1",
-    "--copies=1",
-    "--boundary=f32",
+    "copies=1",
+    "boundary=f32",
 ];
 
 /// The records of the rounds that counted samples.
@@ -61,13 +61,7 @@ fn a_tab_holds_the_middle_of_a_model_from_a_file() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../python/tests/fixtures/nanogpt");
     let data = folder.display().to_string();
     let model = ["train", "--task", "graph", "--data", &data, "--device", "cpu"];
-    let settings = [
-        "batch=8",
-        "micro_batch=1",
-        "clip=1",
-        "--copies=1",
-        "--boundary=f32",
-    ];
+    let settings = ["batch=8", "micro_batch=1", "clip=1", "copies=1", "boundary=f32"];
     let size = |file: &str| folder.join(file).metadata().expect("a fixture").len();
     let bytes = size("model.onnx") + size("weights.safetensors");
     holds_the_middle("split-tab-file", &[&model[..], &settings].concat(), Some(bytes));
@@ -79,7 +73,7 @@ fn holds_the_middle(name: &str, model: &[&str], fetched: Option<u64>) {
     let _turn = beside();
     let folder = Folder::new(name);
     let found = |name: &'static str, more: &[&str]| {
-        let args = [model, &["--split", "3", "rounds=12"], more].concat();
+        let args = [model, &["split=3", "rounds=12"], more].concat();
         Node::start(name, folder.join(name), &args)
     };
     let mut lone = found("lone", &["--no-page"]);
@@ -155,11 +149,11 @@ fn a_tab_is_told_where_there_is_no_middle() {
     let Some(browser) = ready() else { return };
     let _turn = beside();
     let folder = Folder::new("split-no-middle");
-    let args = [&MODEL[..], &["--split", "2", "--spans", "1"]].concat();
+    let args = [&MODEL[..], &["split=2", "--spans", "1"]].concat();
     let mut node = Node::start("ends", folder.join("ends"), &args);
     node.wait("a word to whoever has founded it", |seen| {
         let message = seen.event["message"].as_str().unwrap_or_default();
-        message.contains("tabs can take no part") && message.contains("--split 3")
+        message.contains("tabs can take no part") && message.contains("split=3")
     });
     let mut tab = crate::chromium::Tab::open(&browser, "tab", &node.url());
     tab.until(

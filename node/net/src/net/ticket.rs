@@ -16,7 +16,7 @@ use std::{
 };
 
 /// Start of every ticket's text; the number is the format's version.
-const START: &str = "annulus2";
+pub const START: &str = "annulus2";
 
 /// The characters of a ticket, in lower or upper case.
 const ALPHABET: &str = "0123456789abcdefghjkmnpqrstvwxyz";
@@ -66,6 +66,37 @@ impl Ticket {
             chain: made.chain,
             secret,
         })
+    }
+
+    /// The ticket in a text as people paste it: with a command or an address around it, in quotes, or folded over lines.
+    ///
+    /// # Errors
+    ///
+    /// If there is none, or it cannot be used.
+    pub fn in_text(text: &str) -> Result<Self, TicketError> {
+        let lower = text.to_ascii_lowercase();
+        let mut problem = None;
+        for (at, _) in lower.match_indices(START) {
+            let mut whole = String::new();
+            // Nothing says where it ends: the checksum of the right one fits.
+            for piece in lower[at..].split(|c: char| !c.is_ascii_alphanumeric()) {
+                whole.push_str(piece);
+                if whole.len() > MAX_TEXT {
+                    break;
+                }
+                if let Ok(ticket) = whole.parse() {
+                    return Ok(ticket);
+                }
+            }
+            let is_quote = |c: char| "\"'`<>,.;".contains(c);
+            let first = text[at..].split_whitespace().next().unwrap_or_default();
+            let told = first.trim_matches(is_quote).parse::<Self>().err();
+            problem = problem.or(told);
+        }
+        match problem {
+            Some(problem) => Err(problem),
+            None => text.parse(),
+        }
     }
 
     /// The right that it gives.

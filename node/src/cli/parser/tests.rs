@@ -44,12 +44,42 @@ fn settings_that_were_typed_as_options_are_told_as_settings() {
             "{line}: {told}"
         );
     }
-    // Three are options too.
-    let is_option = |key: &&keys::Key| ["split", "copies", "boundary"].contains(&key.name);
-    for key in keys::KEYS.iter().filter(|key| !is_option(key)) {
+    for key in keys::KEYS {
         let told = told(&format!("annulus train --{} 1", key.name.replace('_', "-")));
         let part = format!("write {}=1", key.name);
         assert!(told.contains(&part), "{told}");
+    }
+}
+
+#[test]
+fn words_of_other_programs_are_told_what_does_the_same_and_others_nothing() {
+    for (line, part) in [
+        (
+            "run",
+            "there is no command `run`: `annulus train` starts a run. See",
+        ),
+        ("start", "`annulus train` starts"),
+        ("status", "`annulus watch DIR` shows"),
+        ("logs", "`annulus watch DIR` shows"),
+        ("stop", "Ctrl-C in its terminal stops a peer"),
+        ("config", "`annulus help settings` lists"),
+        ("train --port 4433", "there is no option --port: write --listen"),
+        ("train --gpu", "write --device gpu"),
+        ("join T --port=1", "write --listen"),
+        ("train --resume R", "`annulus resume DIR` goes on"),
+        ("train --split 2", "write split=2"),
+        ("plan --preset nano", "write preset=nano"),
+        ("frobnicate", "there is no command `frobnicate`. See"),
+        ("train --frob", "`annulus train` has no option --frob"),
+        ("watch R --port 1", "`annulus watch` has no option --port"),
+    ] {
+        let told = told(&format!("annulus {line}"));
+        assert!(told.contains(part), "{line}: {told}");
+    }
+    for (line, is) in [("annulus ls", "ls"), ("annulus ps", "ls"), ("annulus list", "ls")] {
+        let args: Vec<OsString> = line.split(' ').map(Into::into).collect();
+        let matches = command(&tasks()).get_matches_from(args);
+        assert_eq!(matches.subcommand_name(), Some(is));
     }
 }
 

@@ -70,7 +70,7 @@ impl<'a> Plan<'a> {
     ) -> Result<Self, Error> {
         if run.local_steps != Steps::None {
             return Err(Error::usage(
-                "--machine and --split do not go with local_steps: leave one of them out",
+                "--machine and split do not go with local_steps: leave one of them out",
             ));
         }
         if args.machines.len() > 64 {

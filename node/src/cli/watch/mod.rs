@@ -114,10 +114,20 @@ fn places(what: &str) -> Result<Vec<String>, Error> {
     }
     let ticket = match Path::new(what).is_dir() {
         true => right_in(Path::new(what))?.ticket,
+        false if is_no_ticket(what) => {
+            let told = format!("there is no folder {what}, and it is neither a ticket nor an address");
+            return Err(Error::failed(told));
+        }
         false => ticket::parse(what)?,
     };
     let dialled = ticket.addrs.into_iter().flat_map(dialable);
     Ok(dialled.map(|at| at.to_string()).collect())
+}
+
+/// Whether a word is meant as a folder, and there is none.
+fn is_no_ticket(word: &str) -> bool {
+    let is_ticket = word.to_ascii_lowercase().contains("annulus") || word == "-" || word.starts_with('@');
+    !is_ticket && !Path::new(word).exists()
 }
 
 /// The place that an address of a page names. Its port speaks plain HTTP too.
@@ -178,8 +188,13 @@ mod tests {
     fn an_address_needs_no_scheme_and_a_misspelt_folder_is_told() {
         assert_eq!(places("127.0.0.1:4433").unwrap(), ["127.0.0.1:4433"]);
         assert_eq!(places("localhost:80").unwrap(), ["localhost:80"]);
-        let error = places("runs/tpyo").unwrap_err().to_string();
-        assert!(error.contains("there is no folder runs/tpyo"), "{error}");
+        for word in ["runs/tpyo", "nothere"] {
+            let error = places(word).unwrap_err().to_string();
+            let told = format!("there is no folder {word}, and it is neither a ticket nor an address");
+            assert_eq!(error, told);
+        }
+        let error = places("annulus2xyz").unwrap_err().to_string();
+        assert!(error.contains("ticket"), "{error}");
     }
 
     #[test]
