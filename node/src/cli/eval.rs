@@ -4,6 +4,7 @@ use super::amounts;
 use super::error::Error;
 use super::output;
 use crate::offline::evaluate::{Evaluated, evaluate};
+use crate::offline::present::save_present;
 use crate::participant::run_setup::Means;
 use crate::store::which::Which;
 use crate::task::in_words;
@@ -46,6 +47,7 @@ Examples:
 
 /// Prints the quality of a checkpoint.
 pub fn run(args: &Args, tasks: &[TaskFactory]) -> Result<(), Error> {
+    save_present(&args.dir, args.round).map_err(Error::of)?;
     let given = Means {
         data: args.data.as_deref(),
         device: &args.device,

@@ -4,6 +4,7 @@ use super::error::Error;
 use super::human;
 use super::output;
 use crate::offline::export::{export, export_onnx};
+use crate::offline::present::save_present;
 use crate::offline::saved::{Saved, write};
 use crate::offline::{note_round, warn};
 use crate::participant::run_data::find;
@@ -49,6 +50,7 @@ Examples:
 
 /// Writes the file and prints its contents in short.
 pub fn run(args: &Args, tasks: &[TaskFactory]) -> Result<(), Error> {
+    save_present(&args.dir, args.round).map_err(Error::of)?;
     let (data, round) = (args.data.as_deref(), args.round);
     let ending = args.file.extension().and_then(|ending| ending.to_str());
     if ending == Some("gguf") {

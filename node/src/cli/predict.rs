@@ -3,6 +3,7 @@
 use super::error::Error;
 use super::output;
 use crate::offline::predict::predictor;
+use crate::offline::present::save_present;
 use crate::store::which::Which;
 use crate::task::Predict;
 use crate::task_factory::TaskFactory;
@@ -53,6 +54,7 @@ Examples:
 
 /// Prints the predictions.
 pub fn run(args: &Args, tasks: &[TaskFactory]) -> Result<(), Error> {
+    save_present(&args.model, args.round).map_err(Error::of)?;
     let model = predictor((&args.model, args.round), args.data.as_deref(), tasks).map_err(Error::of)?;
     let predicted = match args.input.is_dir() {
         true => model.predict_folder(&args.input).map_err(failed)?,

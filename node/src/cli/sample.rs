@@ -3,6 +3,7 @@
 use super::amounts;
 use super::error::Error;
 use super::output;
+use crate::offline::present::save_present;
 use crate::offline::sample;
 use crate::participant::run_setup::Means;
 use crate::store::which::Which;
@@ -66,6 +67,7 @@ pub fn run(args: &Args, tasks: &[TaskFactory]) -> Result<(), Error> {
             args.temperature
         )));
     }
+    save_present(&args.dir, args.round).map_err(Error::of)?;
     let prompt = Prompt {
         text: args.prompt.clone(),
         tokens: args.tokens,

@@ -4,6 +4,7 @@ use super::error::Error;
 use super::machine::block_on;
 use super::output;
 use crate::offline::predict::{Answering, answering};
+use crate::offline::present::save_present;
 use crate::participant::run_setup::Means;
 use crate::store::which::Which;
 use crate::task_factory::TaskFactory;
@@ -60,6 +61,7 @@ pub fn run(args: &Args, tasks: &[TaskFactory]) -> Result<(), Error> {
         device: &args.device,
         memory: None,
     };
+    save_present(&args.model, args.round).map_err(Error::of)?;
     let model = match answering((&args.model, args.round), given, tasks).map_err(Error::of)? {
         Answering::Predicts(model) => Model::Rows(model),
         Answering::Writes { worker, task } => {

@@ -5,6 +5,7 @@ use super::human;
 use super::keys::did_you_mean;
 use super::output;
 use crate::offline::compare::{Alike, Compared, compare};
+use crate::offline::present::save_present;
 use crate::offline::saved::{Saved, write};
 use crate::store::which::Which;
 use crate::task_factory::TaskFactory;
@@ -34,6 +35,7 @@ pub struct Files {
 impl Files {
     /// Reads the model.
     pub(super) fn open(&self, tasks: &[TaskFactory]) -> Result<Saved, Error> {
+        save_present(&self.model, self.round).map_err(Error::of)?;
         Saved::open((&self.model, self.round), self.data.as_deref(), tasks).map_err(Error::of)
     }
 

@@ -24,6 +24,8 @@ mod parts_on_disk;
 #[cfg(feature = "native")]
 pub mod predict;
 #[cfg(feature = "native")]
+pub mod present;
+#[cfg(feature = "native")]
 pub(crate) mod prune;
 #[cfg(feature = "native")]
 pub(crate) mod quantize;

@@ -123,10 +123,7 @@ impl<'a> Participant<'a> {
                 Engine::Spans(spans)
             }
         };
-        let gains = manifest
-            .early_stop
-            .map(|_| Gains::of(&local.out))
-            .unwrap_or_default();
+        let gains = manifest.early_stop.map(|_| Gains::of(&local.out));
         let host = NativeHost {
             workers: Workers::start(
                 engine,
@@ -165,13 +162,14 @@ impl<'a> Participant<'a> {
             translator: EventTranslator::default(),
             last_loss: f32::NAN,
             last_eval: None,
-            gains,
+            gains: gains.unwrap_or_default(),
             clock: Clock::of(setup.time),
             refused: None,
             failure: None,
             told_of_data: false,
             credentials: None,
             saved_at: Instant::now(),
+            save_asked: None,
             recorded: None,
         };
         let driver = Driver::new(peer, link, shuffle);
@@ -301,6 +299,8 @@ struct NativeHost<'a> {
     credentials: Option<(Arc<Identity>, Right)>,
     /// When the state was last saved, or this peer began.
     saved_at: Instant,
+    /// The round whose state is being saved because somebody asked for it.
+    save_asked: Option<Round>,
     /// The head that the ledger on disk ends with: only its state may be saved.
     recorded: Option<(Round, Digest)>,
 }

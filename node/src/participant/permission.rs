@@ -7,6 +7,7 @@
 use crate::options::{Hours, When};
 use crate::participant::error::Error;
 use crate::participant::senses::{Machine, Senses};
+use crate::store::save_now;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -82,6 +83,13 @@ impl Permission {
         let machine = self.senses.look(&self.when);
         self.last = against(&self.when, self.file.exists(), &machine, self.last);
         self.last
+    }
+
+    /// While the peer waits all is saved, as anybody who asks for that is told.
+    pub fn has_saved(&self) {
+        if let Some(folder) = self.file.parent() {
+            let _ = std::fs::remove_file(save_now::file(folder));
+        }
     }
 
     /// Waits until it may not.

@@ -129,6 +129,7 @@ async fn take_part(
 async fn wait_for(permission: &mut Permission, requests: &Requests, sink: Sink<'_>) -> bool {
     let mut told = None;
     while let Some(against) = permission.against() {
+        permission.has_saved();
         if told.replace(against) != Some(against) {
             let why = against.to_string();
             sink(Event::Waiting { why });

@@ -15,5 +15,6 @@ pub(crate) mod on_disk;
 pub mod options_file;
 pub(crate) mod parts_file;
 pub mod run_dir;
+pub mod save_now;
 pub(crate) mod state_file;
 pub mod which;

@@ -54,6 +54,57 @@ fn asked(server: &Server, body: &Value) -> (u16, Value) {
 }
 
 #[test]
+fn beside_a_peer_that_trains_its_present_state_is_used() {
+    let _turn = beside();
+    let folder = Folder::new("present");
+    let dir = folder.join("run");
+    let tiny = "train --task gpt --device cpu layers=1 heads=2 width=32 context=32 batch=4 rounds=1000000 checkpoint_every=0";
+    let tiny: Vec<&str> = tiny.split(' ').collect();
+    let mut node = Node::start("one", dir.clone(), &tiny);
+    let saved_for = |args: &[&str]| -> u64 {
+        let output = run(args);
+        assert!(output.status.success(), "{}", told(&output));
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        let round = told
+            .split("note: this is round ")
+            .nth(1)
+            .and_then(|rest| rest.split(',').next());
+        let round = round.and_then(|round| round.parse().ok());
+        round.unwrap_or_else(|| panic!("no round in {told}"))
+    };
+    let file = folder.join("model.safetensors");
+    for args in [
+        &["sample", &dir, "--tokens", "4", "--device", "cpu"][..],
+        &["eval", &dir, "--device", "cpu"],
+        &["export", &dir, &file],
+    ] {
+        node.rounds(20);
+        let reached = node
+            .log()
+            .iter()
+            .rfind(|seen| seen.is("round"))
+            .expect("a round")
+            .round();
+        let round = saved_for(args);
+        assert!(round >= reached, "{args:?} used round {round}, not {reached}");
+    }
+    let list = run(&["ls", &dir]);
+    let list = String::from_utf8_lossy(&list.stdout).into_owned();
+    let row = list.lines().find(|line| line.ends_with(&dir)).expect("the run");
+    assert!(row.starts_with("yes ") && row.contains("  gpt "), "{list}");
+    // One that waits has saved all.
+    assert!(run(&["pause", &dir]).status.success());
+    node.wait("that it waits", |seen| seen.is("waiting"));
+    let last = saved_for(&["eval", &dir, "--device", "cpu"]);
+    assert_eq!(last, saved_for(&["eval", &dir, "--device", "cpu"]));
+    assert!(run(&["pause", &dir, "--end"]).status.success());
+    node.rounds(5);
+    assert!(node.leave(), "{}", node.errors());
+    let output = run(&["eval", &dir, "--device", "cpu"]);
+    assert!(!String::from_utf8_lossy(&output.stderr).contains("note: this is round"));
+}
+
+#[test]
 fn a_served_language_model_writes_what_sample_does() {
     let _turn = beside();
     let folder = Folder::new("writing");

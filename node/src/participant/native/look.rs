@@ -141,6 +141,7 @@ impl NativeHost<'_> {
         self.checkpoint_writer.look();
         self.tell_of_lost_data(driver);
         self.pass_on_revocations(driver);
+        self.save_on_request(driver.peer());
         self.keep_fresh(driver.peer());
         let at = driver.link().local_addr();
         self.tell_nearby(driver.peer(), at);

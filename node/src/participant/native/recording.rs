@@ -7,6 +7,7 @@ use crate::participant::host::Host;
 use crate::participant::native::{NativeHost, Participant, end};
 use crate::participant::right::Right;
 use crate::store::checkpoint_writer::Written;
+use crate::store::save_now;
 use annulus_core::peer::{Commit, Event as PeerEvent};
 use annulus_core::{Digest, Peer};
 use std::path::PathBuf;
@@ -24,7 +25,13 @@ impl NativeHost<'_> {
     /// The thread that writes has something to tell.
     pub(super) fn on_written(&mut self, written: Written, driver: &mut Driver<QuicLink>) {
         let is_news = match written {
-            Written::Saved { round } => self.disk.has_saved(round),
+            Written::Saved { round } => {
+                if self.save_asked.take_if(|asked| *asked == round).is_some() {
+                    // If it stays, the state is saved once more.
+                    let _ = std::fs::remove_file(save_now::file(&self.local.out));
+                }
+                self.disk.has_saved(round)
+            }
             Written::Pruned => self.disk.look(),
             Written::Moved { to, anew } => {
                 self.follow_folder(to, anew);
@@ -88,6 +95,21 @@ impl NativeHost<'_> {
                 self.recorded = Some(end(peer));
             }
             _ => self.begin_record(peer),
+        }
+    }
+
+    /// Saves the present state if a file in the folder asks for it. The members of a split model save together, by rounds.
+    pub(super) fn save_on_request(&mut self, peer: &Peer) {
+        let is_whole = peer.manifest().split.is_none() && self.recorded == Some(end(peer));
+        if self.save_asked.is_none()
+            && is_whole
+            && save_now::file(&self.local.out).exists()
+            && self
+                .checkpoint_writer
+                .save(peer.head(), peer.state(), peer.digest())
+        {
+            self.save_asked = Some(peer.head().round);
+            self.saved_at = Instant::now();
         }
     }
 
