@@ -4,6 +4,8 @@
 //! folder. The default model is a multi-layer perceptron 784-128-10, as in most first examples. `model=cnn` is a small
 //! convolutional network, and `model=linear` a multinomial logistic regression.
 
+#[cfg(not(target_family = "wasm"))]
+mod answers;
 pub mod model;
 pub mod pictures;
 
@@ -14,6 +16,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 use super::init;
+#[cfg(not(target_family = "wasm"))]
+use crate::task::Predict;
 use crate::task::{
     Data, HeldOut, Layer, Place, Pruning, Right, Scores, Stages, Task, TaskError, Tensors, TestPart, Tested,
     Units, floats, kept,
@@ -142,6 +146,17 @@ impl Task for Digits {
             ("output", "logits of the digits 0 to 9".into()),
             ("linear", "y = x @ weight + bias, with weight [in, out]".into()),
         ]
+    }
+
+    #[cfg(not(target_family = "wasm"))]
+    fn predictor(
+        metadata: &BTreeMap<String, String>,
+        tensors: &Tensors,
+    ) -> Result<Option<Box<dyn Predict>>, TaskError> {
+        let of = |key| metadata.get(key).map_or("", String::as_str);
+        let kind = serde_json::from_value(of("architecture").into())?;
+        let answers = answers::Answers::new(kind, of("hidden").parse()?, tensors)?;
+        Ok(Some(Box::new(answers)))
     }
 
     fn pruning(

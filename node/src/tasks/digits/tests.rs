@@ -117,6 +117,51 @@ fn half_of_the_hidden_units_can_be_taken_out() {
     );
 }
 
+#[path = "../../../images/src/testing.rs"]
+#[allow(dead_code, missing_docs, reason = "shared with the tests of annulus-images")]
+mod png;
+
+#[test]
+fn a_picture_file_is_read_in_dark_on_light_as_in_light_on_dark() {
+    let config = DigitsConfig {
+        train: 100,
+        test: 10,
+        ..DigitsConfig::default()
+    };
+    let task = digits(config, None);
+    let worker = Trainer::new(Arc::clone(&task), &OpenDevice::cpu(), TrainerOptions::default()).unwrap();
+    let tensors = Tensors::of(worker.layout(), &worker.init());
+    let metadata = task
+        .metadata()
+        .into_iter()
+        .map(|(key, value)| (key.to_owned(), value));
+    let predictor = Digits::predictor(&metadata.collect(), &tensors).unwrap().unwrap();
+    let file = |value: &dyn Fn(f32) -> f32, at: usize| {
+        let pixels = task.pictures.test(at..at + 1).pixels;
+        let pixels: Vec<u8> = pixels
+            .iter()
+            .map(|pixel| (255.0 * value(*pixel)).round() as u8)
+            .collect();
+        png::png((28, 28), (0, 8), 28, &pixels)
+    };
+    for at in 0..10 {
+        let (light, dark) = (file(&|pixel| pixel, at), file(&|pixel| 1.0 - pixel, at));
+        let answer = predictor.answer_file(&light).unwrap();
+        assert_eq!(answer, predictor.answer_file(&dark).unwrap());
+        // The same as the model says of the pixels.
+        let device = burn::tensor::Device::flex();
+        let model = with_tensors(task.model(&device), &tensors, &device).unwrap();
+        let (pixels, _) = task.pictures.test(at..at + 1).into_tensors(&device);
+        let logits = floats(model.forward(pixels)).unwrap();
+        let best = (0..10).max_by(|a, b| logits[*a].total_cmp(&logits[*b])).unwrap();
+        assert_eq!(answer["predictions"][0]["digit"], best.to_string());
+        let table = predictor.predict("a.png", &dark).unwrap().text;
+        assert!(table.starts_with("file,digit_predicted,digit_0,"), "{table}");
+        assert!(table.contains(&format!("\na.png,{best},0.")), "{table}");
+    }
+    assert!(predictor.predict("a.txt", b"no picture").is_err());
+}
+
 #[test]
 fn settings_that_make_no_sense_are_refused() {
     let default = DigitsConfig::default;
