@@ -402,11 +402,11 @@ fn each_role_is_told_apart() {
 
 #[test]
 fn the_documentation_lists_all_messages() {
-    let page = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/messages.md"));
+    let page = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/inside/messages.md"));
     for kind in Kind::ALL {
         assert!(
             page.contains(&format!("`{kind:?}`")),
-            "docs/messages.md lacks {kind:?}"
+            "docs/inside/messages.md lacks {kind:?}"
         );
     }
 }

@@ -99,7 +99,7 @@ impl Task for TableTask {
 
     const NAME: &'static str = "table";
     const ABOUT: &'static str = "a column of a CSV file from the others: --data FILE.csv target=COLUMN";
-    // Tried on the tables of docs/tables.md; a tenth of them did worse with half as many rounds.
+    // Tried on the tables of docs/benchmarks.md; a tenth of them did worse with half as many rounds.
     const SETTINGS: &'static [&'static str] = &[
         "rounds=1000",
         "optimizer=adamw",
@@ -205,7 +205,7 @@ impl Task for TableTask {
     }
 
     fn suited_rounds(&self) -> Option<NonZeroU64> {
-        // Tried on the tables of docs/tables.md: 1,000 rounds are many passes over a small table. A large one needs about
+        // Tried on the tables of docs/benchmarks.md: 1,000 rounds are many passes over a small table. A large one needs about
         // 20 passes, of the largest suited batch; more than 4,000 rounds take minutes, and a longer run is for the user to
         // ask for.
         let rows = self.data.table.rows.train.len() as u64;
