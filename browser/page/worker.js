@@ -26,11 +26,11 @@ function load() {
   return module;
 }
 
-async function start({ ticket, backend, power }) {
+async function start({ ticket, backend, power, name }) {
   // Both now, while who serves the page is there: it may be gone when the run's data has been fetched.
   const [{ Participant }] = await Promise.all([load(), backend === "cpu" ? inner() : null]);
-  const forward = (json) => post(JSON.parse(json));
-  participant = new Participant(ticket, backend, power, { probe, compile, innerWorker }, forward);
+  const forward = (json, bytes) => self.postMessage({ ...JSON.parse(json), bytes }, bytes ? [bytes.buffer] : []);
+  participant = new Participant(ticket, backend, power, name, { probe, compile, innerWorker }, forward);
 }
 
 // The processor computes in a second worker inside of this one, so that this one can answer the others meanwhile. What
@@ -113,6 +113,8 @@ self.onmessage = async ({ data }) => {
       return participant?.write(data.prompt, data.length, data.temperature);
     case "predict":
       return participant?.predict(data.row);
+    case "file":
+      return participant?.file();
     case "power":
       return started?.then(() => participant?.power(data.value));
   }

@@ -25,6 +25,8 @@ mod js;
 #[cfg(target_family = "wasm")]
 mod link;
 #[cfg(target_family = "wasm")]
+mod model_file;
+#[cfg(target_family = "wasm")]
 mod page;
 #[cfg(target_family = "wasm")]
 mod page_server;

@@ -1,7 +1,7 @@
 //! What the worker says to the page. The page's side is `page/page.js`.
 
 use annulus::events::Event;
-use js_sys::Function;
+use js_sys::{Function, Uint8Array};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::cell::RefCell;
@@ -83,7 +83,7 @@ impl Failure {
     }
 }
 
-/// The way to the page: a function that takes JSON text.
+/// The way to the page: a function that takes JSON text, and bytes that belong to it or null.
 pub struct Page {
     post: Function,
     state: RefCell<Option<(State, String)>>,
@@ -128,6 +128,12 @@ impl Page {
         self.post(&json!({"type": "answer", "answer": answer, "problem": problem}));
     }
 
+    /// The model as a file, or the reason why there is none.
+    pub fn file(&self, file: Result<Uint8Array, String>) {
+        let message = json!({"type": "file", "problem": file.as_ref().err()});
+        self.post_with(&message, file.map_or(JsValue::NULL, JsValue::from));
+    }
+
     /// A sample of text, as far as it is written, and why it goes no further if something is wrong.
     pub fn text(&self, prompt: &str, text: &str, done: bool, problem: Option<&str>) {
         self.post(&json!({"type": "text", "prompt": prompt, "text": text, "done": done, "problem": problem}));
@@ -139,8 +145,13 @@ impl Page {
     }
 
     fn post(&self, message: &Value) {
+        self.post_with(message, JsValue::NULL);
+    }
+
+    /// With bytes, which JSON would make four times as long.
+    fn post_with(&self, message: &Value, bytes: JsValue) {
         let text = JsValue::from_str(&message.to_string());
         // The page is what called us; if it cannot listen there is nobody to tell.
-        let _ = self.post.call1(&JsValue::UNDEFINED, &text);
+        let _ = self.post.call2(&JsValue::UNDEFINED, &text, &bytes);
     }
 }

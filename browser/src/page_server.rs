@@ -54,6 +54,34 @@ impl PageServer {
         })
     }
 
+    /// The peer that a link names, or else the one that serves the page.
+    ///
+    /// # Errors
+    ///
+    /// As [`ask`](Self::ask).
+    pub async fn of(link: &str) -> Result<Self, String> {
+        match Self::named(link) {
+            Some(named) => Ok(named),
+            None => Self::ask().await,
+        }
+    }
+
+    /// The peer that a link names behind its ticket, `peer=` and `cert=` with `&` between: of a page that no peer serves. The
+    /// ticket has its addresses.
+    fn named(link: &str) -> Option<Self> {
+        let parts = || link.split('&').filter_map(|part| part.split_once('='));
+        let all = |key| {
+            parts()
+                .filter(move |(name, _)| *name == key)
+                .map(|(_, value)| value)
+        };
+        Some(Self {
+            peer: PeerId::from_hex(all("peer").next()?)?,
+            certificates: all("cert").map(str::to_owned).collect(),
+            addresses: Vec::new(),
+        })
+    }
+
     /// Where it can be dialled: where the page comes from, then at these addresses.
     pub fn contact(&self, known: &[String]) -> Vec<String> {
         let certificates = self

@@ -9,6 +9,7 @@ use crate::identity;
 use crate::inner_worker::InnerWorkerHandle;
 use crate::js;
 use crate::link::TabLink;
+use crate::model_file::Held;
 use crate::page::{Failure, Kind, Page, State};
 use crate::page_server::PageServer;
 use crate::queue::Queue;
@@ -19,7 +20,7 @@ use annulus::data::Data;
 use annulus::data::provision::{Source, TAB_LIMIT};
 use annulus::device::{DeviceKind, OpenDevice};
 use annulus::events::{self, Event};
-use annulus::net::hello::Purpose;
+use annulus::net::hello::{Purpose, named as named_contact};
 use annulus::net::link::DialError;
 use annulus::net::ticket::{Ticket, TicketError};
 use annulus::participant::driver::Driver;
@@ -42,8 +43,10 @@ const ONLY_CONTRIBUTES: &str = "the run's model is split over its members, and t
 
 /// A tab's task.
 pub struct Options {
-    /// The ticket's text.
-    pub ticket: String,
+    /// The ticket, and behind it perhaps the peer to dial first.
+    pub link: String,
+    /// What the volunteer wants to be called.
+    pub name: Option<String>,
     /// What computes.
     pub backend: Backend,
     /// Share of the time that the device may be busy.
@@ -63,11 +66,14 @@ pub async fn take_part(
     page: &Rc<Page>,
 ) -> Result<(), Failure> {
     page.state(State::Connecting, "asking for the run");
-    let ticket: Ticket = options
-        .ticket
+    let (ticket, named) = options
+        .link
+        .split_once('&')
+        .unwrap_or((options.link.as_str(), ""));
+    let ticket: Ticket = ticket
         .parse()
         .map_err(|error: TicketError| Failure::new(Kind::Ticket, error.to_string()))?;
-    let server = PageServer::ask().await.map_err(|why| {
+    let server = PageServer::of(named).await.map_err(|why| {
         let message = format!("the node that serves this page does not answer: {why}");
         Failure::new(Kind::Unreachable, message)
     })?;
@@ -120,20 +126,24 @@ pub async fn take_part(
         url: None,
         share_url: None,
         takes_tabs: false,
+        title: manifest.title.clone(),
+        about: manifest.about.clone(),
         task: manifest.task.clone(),
         device: device.name.clone(),
         parameters: manifest.layout.len as u64,
         target: manifest.target.get(),
     }));
+    let drawing = manifest.split.as_ref().map(|_| loaded.drawing());
+    let predicts = find(factories, &manifest)?.predicts.is_some();
     let answers = Answers::new(
         TextGenerator::start(factory, page.clone()),
-        find(factories, &manifest)?.predicts.map(|_| loaded.live()),
-        manifest.layout.clone(),
+        (loaded, predicts),
+        manifest.clone(),
         page.clone(),
     );
-    let drawing = manifest.split.as_ref().map(|_| loaded.drawing());
     let participant = Participant {
         me: &me,
+        contact: named_contact(Contact::default(), options.name.as_deref()),
         room,
         initial: drawing.map(|drawing| initial(drawing, manifest.seed)),
         server: server.peer,
@@ -294,6 +304,8 @@ async fn until_leave(commands: &Queue<Command>, others: &RefCell<Vec<Command>>) 
 /// A tab that has all it needs to be in the ring.
 struct Participant<'a, F> {
     me: &'a F,
+    /// No address: nobody can dial a tab. Perhaps a name.
+    contact: Contact,
     /// The peer that serves the page.
     server: PeerId,
     /// The peer that it follows.
@@ -322,7 +334,14 @@ impl<F: Fn() -> LocalPeer> Participant<'_, F> {
             let exit = host::run(&mut tab, &mut driver).await;
             driver.link().drain().await;
             others.clone_from(&driver.peer().head().members);
-            let params = driver.peer().state().params.clone();
+            let peer = driver.peer();
+            let (round, digest) = (peer.head().round, peer.held_digest());
+            let params = peer.state().params.clone();
+            let held = Held {
+                params: &params,
+                round,
+                digest,
+            };
             drop(driver);
             if let Some(failure) = tab.broken {
                 return Err(failure);
@@ -330,7 +349,7 @@ impl<F: Fn() -> LocalPeer> Participant<'_, F> {
             match (exit, tab.going) {
                 (Exit::Finished, _) => {
                     self.page.state(State::Ended, "every sample was counted");
-                    while self.resumed(&params).await {}
+                    while self.resumed(held).await {}
                     return Ok(());
                 }
                 (Exit::NotFinite, _) => {
@@ -350,7 +369,7 @@ impl<F: Fn() -> LocalPeer> Participant<'_, F> {
                 (Exit::Left, Some(Going::Back)) => {}
                 (Exit::Left, Some(Going::Aside)) => {
                     self.page.state(State::Paused, "");
-                    if !self.resumed(&params).await {
+                    if !self.resumed(held).await {
                         return Ok(());
                     }
                 }
@@ -367,7 +386,7 @@ impl<F: Fn() -> LocalPeer> Participant<'_, F> {
             room: self.room,
             initial: self.initial.clone(),
             epoch_s: js::epoch_s(),
-            ..Settings::new(me.key.clone(), me.admission.clone(), Contact::default())
+            ..Settings::new(me.key.clone(), me.admission.clone(), self.contact.clone())
         };
         let Source { peer, contact } = &self.sponsor;
         let mut newcomer = Peer::join(manifest.clone(), settings, *peer, contact, Time(js::now()));
@@ -379,13 +398,13 @@ impl<F: Fn() -> LocalPeer> Participant<'_, F> {
     }
 
     /// Waits for the end of a pause, and answers by the model as it was before; says whether the volunteer wants to come back.
-    async fn resumed(&self, params: &[f32]) -> bool {
+    async fn resumed(&self, held: Held<'_>) -> bool {
         loop {
             match self.commands.next().await {
                 Command::Resume => return true,
                 Command::Leave => return false,
                 Command::Power(power) => self.compute.power.set(power),
-                Command::Ask(question) => self.answers.answer(params, question),
+                Command::Ask(question) => self.answers.answer(held, question),
                 Command::Pause => {}
             }
         }

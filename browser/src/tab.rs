@@ -4,6 +4,7 @@ use crate::answers::{Answers, Question};
 use crate::compute::{Compute, Job};
 use crate::js;
 use crate::link::TabLink;
+use crate::model_file::Held;
 use crate::page::{Failure, Page, State};
 use crate::queue::Queue;
 use crate::run_task::failed;
@@ -202,7 +203,15 @@ impl<'a> Tab<'a> {
             Command::Power(power) => self.compute.power.set(power),
             Command::Resume if self.going == Some(Going::Aside) => self.going = Some(Going::Back),
             Command::Resume => {}
-            Command::Ask(question) => self.answers.answer(&driver.peer().state().params, question),
+            Command::Ask(question) => {
+                let peer = driver.peer();
+                let held = Held {
+                    params: &peer.state().params,
+                    round: peer.head().round,
+                    digest: peer.held_digest(),
+                };
+                self.answers.answer(held, question);
+            }
             Command::Pause => {
                 if self.going.replace(Going::Aside).is_none() {
                     self.feed(Input::Leave, driver);

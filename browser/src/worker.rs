@@ -43,15 +43,24 @@ pub struct Participant {
 
 #[wasm_bindgen]
 impl Participant {
-    /// Starts to take part. `post` is given JSON text for the page.
+    /// Starts to take part. `link` is the ticket, behind which a page from elsewhere has what `PageServer::of` reads. `name`
+    /// is what the volunteer wants to be called. `post` is given JSON text for the page, and bytes or null.
     #[wasm_bindgen(constructor)]
-    pub fn new(ticket: String, backend: &str, power: f64, gpu: Gpu, post: Function) -> Participant {
+    pub fn new(
+        link: String,
+        backend: &str,
+        power: f64,
+        name: String,
+        gpu: Gpu,
+        post: Function,
+    ) -> Participant {
         let commands = Queue::default();
         let participant = Participant {
             commands: commands.clone(),
         };
         let options = Options {
-            ticket,
+            link,
+            name: Some(name).filter(|name| !name.is_empty()),
             backend: if backend == "cpu" {
                 Backend::Cpu
             } else {
@@ -104,6 +113,11 @@ impl Participant {
     /// Predicts for a row, as JSON text.
     pub fn predict(&self, row: String) {
         self.commands.push(Command::Ask(Question::Row(row)));
+    }
+
+    /// Makes a file of the model.
+    pub fn file(&self) {
+        self.commands.push(Command::Ask(Question::File));
     }
 
     /// Share of the time that the device may be busy, above 0 and at most 1.

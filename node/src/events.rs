@@ -85,6 +85,20 @@ pub enum Event {
         /// The reason in words; empty if there is nothing to explain.
         reason: String,
     },
+    /// How a peer calls itself. Nobody checks that: it is a claim. Told before what happens to that peer.
+    Named {
+        /// The peer.
+        peer: String,
+        /// Its name, printable and on one line.
+        name: String,
+    },
+    /// A text by the model as it stands, at most once a minute, from a peer that serves a page.
+    Sample {
+        /// The committed round whose parameters wrote it.
+        round: u64,
+        /// The text.
+        text: String,
+    },
     /// The members change how they exchange, as they measured another way to be faster.
     Pace(Pace),
     /// In a split model, a member changes from one span to another, which makes rounds shorter.
@@ -211,6 +225,12 @@ pub struct Ready {
     /// Whether browsers can take part there. If not, the page only shows the run.
     #[serde(default)]
     pub takes_tabs: bool,
+    /// What is trained, in words of the founder; empty: it did not say.
+    #[serde(default)]
+    pub title: String,
+    /// What for and by whom, likewise.
+    #[serde(default)]
+    pub about: String,
     /// Name of the task.
     pub task: String,
     /// The device that computes, in words.

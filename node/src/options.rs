@@ -89,6 +89,10 @@ pub struct JoinOptions {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct NewRun {
+    /// The title: a few words for people, of what is trained; empty: nothing is said.
+    pub title: String,
+    /// What for and by whom, likewise.
+    pub about: String,
     /// Name of the task, such as `digits`.
     pub task: String,
     /// Keys of the task's configuration that differ from its defaults.
@@ -164,6 +168,8 @@ pub enum SplitRun {
 impl Default for NewRun {
     fn default() -> Self {
         Self {
+            title: String::new(),
+            about: String::new(),
             task: "digits".into(),
             task_config: Map::new(),
             length: Length::Epochs(const { NonZeroU64::new(5).unwrap() }),
@@ -294,6 +300,8 @@ pub struct Page {
     pub tls: Option<(PathBuf, PathBuf)>,
     /// Names under which it may be visited, beside the peer's addresses and localhost.
     pub hosts: Vec<String>,
+    /// Address of a copy of its files on another host; none: the link for others leads to this peer.
+    pub copy: Option<String>,
 }
 
 /// A pretended speed of a faster device.
@@ -318,6 +326,8 @@ pub struct Local {
     pub out: PathBuf,
     /// The device as text: `auto`, `cpu`, `gpu` or `gpu:N`.
     pub device: String,
+    /// How it calls itself, for people.
+    pub name: Option<String>,
     /// `HOST:PORT` to listen on, or a port alone for all of this machine's addresses; port 0: any free one.
     pub listen: String,
     /// The slow line to emulate, if any, as text: `20mbit/50ms`.
@@ -377,6 +387,7 @@ impl Default for Local {
             keep_data: false,
             out: "runs".into(),
             device: "auto".into(),
+            name: None,
             listen: "0".into(),
             line: None,
             slower: None,

@@ -94,7 +94,9 @@ impl ViewKey {
 }
 
 /// Where a peer can be dialled, as the transport writes it (`"192.0.2.7:4433"`).
-/// Empty for a peer that can only dial out. Opaque to the protocol, bounded by [`Contact::LIMIT`].
+/// Without an address for a peer that can only dial out. Opaque to the protocol, bounded by [`Contact::LIMIT`].
+///
+/// One entry may be the peer's [name](Contact::NAME) for people. Nobody checks it: a name is a claim.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Contact(pub Vec<String>);
 
@@ -103,6 +105,13 @@ impl Contact {
     pub const LIMIT: usize = 8;
     /// Longest address in bytes.
     pub const ADDRESS_LIMIT: usize = 128;
+    /// Marks the entry by which a peer names itself. It is not an address.
+    pub const NAME: &str = "name:";
+
+    /// Whether an entry is an address.
+    pub(crate) fn leads_somewhere(&self) -> bool {
+        self.0.iter().any(|entry| !entry.starts_with(Self::NAME))
+    }
 
     /// Bytes that its addresses hold in memory.
     pub(crate) fn bytes(&self) -> usize {

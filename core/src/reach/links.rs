@@ -149,7 +149,7 @@ impl Links {
         }
         let entry = self.peers.entry(peer).or_default();
         entry.wanted = self.clock;
-        if !contact.0.is_empty() {
+        if contact.leads_somewhere() {
             entry.contact = contact.clone();
             entry.is_hearsay = false;
         }
@@ -394,7 +394,7 @@ impl Links {
         entry.ways.open(by, rtt);
         let recently = |at: Time| at <= now && now - at < INTRODUCTION;
         let told = entry.introduced_at.replace(now);
-        if entry.dialling || contact.0.is_empty() || told.is_some_and(recently) {
+        if entry.dialling || !contact.leads_somewhere() || told.is_some_and(recently) {
             return;
         }
         let mut known = std::mem::replace(&mut entry.contact, contact);

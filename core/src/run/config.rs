@@ -167,6 +167,10 @@ pub struct EarlyStop {
 pub struct Manifest {
     /// Public half of the run's key, the root of every right to take part.
     pub key: PeerId,
+    /// What is trained, in a few words for people. Empty: nobody said.
+    pub title: String,
+    /// What for and by whom, in a few sentences. Empty: nobody said.
+    pub about: String,
     /// Name of the task, such as `digits`.
     pub task: String,
     /// The task's own configuration as JSON text, exactly as all peers read it.
@@ -253,13 +257,15 @@ const MARK: &[u8] = b"annrun\0";
 
 impl Manifest {
     /// Version of the encoding. Every change of the fields needs a new version.
-    pub const VERSION: u8 = 10;
+    pub const VERSION: u8 = 11;
 
     /// A run of one sample with these parameters, as a base for a caller that sets only some fields: `Manifest {
     /// lr: 0.1, ..Manifest::new(layout) }`.
     pub fn new(layout: Layout) -> Self {
         Self {
             key: PeerId([0; 32]),
+            title: String::new(),
+            about: String::new(),
             task: String::new(),
             task_config: String::new(),
             seed: 0,
@@ -288,6 +294,10 @@ impl Manifest {
         }
     }
 
+    /// The longest [title](Self::title), in characters: a line of a page.
+    pub const TITLE_LIMIT: usize = 80;
+    /// The longest [text about it](Self::about), in characters: a paragraph.
+    pub const ABOUT_LIMIT: usize = 500;
     /// The largest encoded manifest, in bytes.
     pub const SIZE_LIMIT: usize = 1 << 20;
     /// Default elements per piece: 64 KiB of f32, 5 ms at 100 Mbit/s, so that a ring's pipeline fills early.
@@ -402,6 +412,7 @@ impl Manifest {
     /// Checks that all settings are in range and fit each other.
     pub fn check(&self) -> Result<(), ManifestError> {
         let need = |ok: bool, why| ok.then_some(()).ok_or(ManifestError::Unusable(why));
+        self.check_words()?;
         need(
             self.early_stop.is_none() || self.split.is_none(),
             "patience does not go with a split model, which is evaluated by nobody while it trains: leave patience out",
@@ -514,6 +525,27 @@ mod tests {
     }
 
     #[test]
+    fn what_is_said_of_a_run_fits_a_page_and_a_line() {
+        let of = |title: &str, about: &str| Manifest {
+            title: title.into(),
+            about: about.into(),
+            ..Manifest::new(Layout::flat(3))
+        };
+        let long = |len: usize| "\u{17c}".repeat(len);
+        let good = of(&long(80), &long(500));
+        assert_eq!(Manifest::decode(&good.encode()), Ok(good.clone()));
+        assert_ne!(good.run_id(), of("another", "").run_id());
+        for bad in [
+            of(&long(81), ""),
+            of("", &long(501)),
+            of("a\nb", ""),
+            of("", "\u{1b}[2J"),
+        ] {
+            assert!(Manifest::decode(&bad.encode()).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
     fn a_manifest_of_another_version_is_refused_by_name() {
         let manifest = Manifest::new(Layout::flat(3));
         let bytes = manifest.encode();
@@ -521,10 +553,10 @@ mod tests {
         let mut later = bytes.clone();
         later[MARK.len()] = Manifest::VERSION + 1;
         let error = Manifest::decode(&later).unwrap_err();
-        assert_eq!(error, ManifestError::Version { found: 11 });
+        assert_eq!(error, ManifestError::Version { found: 12 });
         let text = error.to_string();
         assert!(
-            text.contains("version 11") && text.contains("reads version 10"),
+            text.contains("version 12") && text.contains("reads version 11"),
             "{text}"
         );
         // Encoded as before manifests had versions.

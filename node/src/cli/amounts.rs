@@ -1,6 +1,8 @@
 //! Amounts as they are typed: fractions, times and sizes. An error says what to write.
 
 pub use crate::options::seconds;
+use crate::net::hello::{NAME_LIMIT, name_of, named};
+use annulus_core::Contact;
 use std::time::Duration;
 
 /// A factor, at least 1.
@@ -20,6 +22,23 @@ pub fn milliseconds(text: &str) -> Result<Duration, String> {
     let ms = text.parse().ok().filter(|ms| (0.001..=1e6).contains(ms));
     let ms: f64 = ms.ok_or("write a number of milliseconds between 0.001 and 1000000, such as 170")?;
     Ok(Duration::from_secs_f64(ms / 1e3))
+}
+
+/// A peer's name for people.
+pub fn peer_name(text: &str) -> Result<String, String> {
+    let name = name_of(&named(Contact::default(), Some(text)));
+    let name = name.filter(|name| name == text);
+    name.ok_or_else(|| format!("write 1 to {NAME_LIMIT} printable characters, such as Anna"))
+}
+
+/// The address of a page on another web server, with a slash at its end.
+pub fn web_address(text: &str) -> Result<String, String> {
+    let rest = text.strip_prefix("https://").or(text.strip_prefix("http://"));
+    let is_plain = |c: char| c.is_ascii_graphic() && !"#?\"<>".contains(c);
+    match rest.is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/') && rest.chars().all(is_plain)) {
+        true => Ok(format!("{}/", text.trim_end_matches('/'))),
+        false => Err("write where the files are, as https://example.org/train/".into()),
+    }
 }
 
 /// A fraction of the time.

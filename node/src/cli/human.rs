@@ -81,6 +81,14 @@ pub fn loss(value: f64) -> String {
     }
 }
 
+/// A peer by its name, if it has one, and the beginning of its digits.
+pub fn called(peer: &str, name: Option<&String>) -> String {
+    match name {
+        Some(name) => format!("{name} ({})", id(peer)),
+        None => id(peer).to_owned(),
+    }
+}
+
 /// The first eight digits of a name or digest: enough to tell a few apart by eye.
 pub fn id(hex: &str) -> &str {
     hex.get(..8).unwrap_or(hex)

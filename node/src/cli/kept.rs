@@ -33,7 +33,7 @@ enum Form {
 
 /// All that a folder keeps. Paths are not among it: a folder may come from somebody else, and its peer must not read or show files
 /// that its user did not name.
-static KEPT: [Keeps; 24] = [
+static KEPT: [Keeps; 26] = [
     keeps("keep-data", Form::Flag, true),
     keeps("no-port-mapping", Form::Flag, true),
     keeps("no-announce", Form::Flag, true),
@@ -41,10 +41,12 @@ static KEPT: [Keeps; 24] = [
     keeps("only-plugged-in", Form::Flag, true),
     keeps("only-idle", Form::Flag, true),
     keeps("device", Form::Option, true),
+    keeps("name", Form::Option, false),
     keeps("listen", Form::Option, false),
     keeps("advertise", Form::Option, false),
     keeps("code-role", Form::Option, false),
     keeps("host", Form::Option, false),
+    keeps("page-copy", Form::Option, false),
     keeps("power", Form::Option, true),
     keeps("memory", Form::Option, true),
     keeps("spans", Form::Option, true),

@@ -107,7 +107,13 @@ pub fn headline(event: &Event, name: impl Fn(&str) -> String) -> Option<Headline
             let text = format!("on this network: `{} join`, code {code}: {why}", program());
             ("@", Color::Cyan, text)
         }
+        Event::Sample { round, text } => {
+            let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            let round = human::grouped(*round);
+            ("\"", Color::Magenta, format!("round {round} writes: {text}"))
+        }
         Event::Ready(_)
+        | Event::Named { .. }
         | Event::Data { .. }
         | Event::Model { .. }
         | Event::Pack { .. }
@@ -126,7 +132,7 @@ pub fn headline(event: &Event, name: impl Fn(&str) -> String) -> Option<Headline
 pub fn lines(event: &Event, view: &RunView, role: Role, style: Style) -> Vec<String> {
     let name = |peer: &str| match view.is_own(peer) {
         true => "this peer".into(),
-        false => human::id(peer).to_owned(),
+        false => human::called(peer, view.name_of(peer)),
     };
     match event {
         Event::Ready(ready) => introduction(ready, role, style),
@@ -164,9 +170,17 @@ fn introduction(ready: &Ready, role: Role, style: Style) -> Vec<String> {
     let mut lines = vec![
         row("peer", human::id(&ready.peer)),
         row("run", human::id(&ready.run)),
+    ];
+    let said = [("title", &ready.title), ("about", &ready.about)];
+    lines.extend(
+        said.iter()
+            .filter(|(_, text)| !text.is_empty())
+            .map(|(name, text)| row(name, text)),
+    );
+    lines.extend([
         row("task", &format!("{}, {parameters} parameters", ready.task)),
         row("device", &ready.device),
-    ];
+    ]);
     if let (Some(url), false) = (&ready.url, ready.takes_tabs) {
         let url = url.split('#').next().unwrap_or_default();
         lines.push(row(
@@ -179,14 +193,21 @@ fn introduction(ready: &Ready, role: Role, style: Style) -> Vec<String> {
     }
     // Without a ticket in it nobody can take part there.
     let lets_in = |url: &&String| ready.takes_tabs && url.contains('#');
-    if let Some(url) = ready.share_url.as_ref().filter(lets_in) {
+    let is_copy = |url: &str| url.contains("&peer=");
+    let share_url = ready.share_url.as_ref();
+    if let Some(url) = share_url.filter(|url| lets_in(url) || is_copy(url)) {
         lines.extend([String::new(), "Browsers on other machines take part at".into()]);
         lines.extend(aside(url));
-        lines.push(
-            "Hand this address only to people whom you would let spoil the run. If the browser warns of the certificate, \
-             go on under \"Advanced\": this peer made the certificate itself, and the ticket in the address proves both ends."
-                .into(),
-        );
+        let further = match is_copy(url) {
+            true => "It leads here for eleven days at least; a peer that starts again prints a new one.",
+            false => {
+                "If the browser warns of the certificate, go on under \"Advanced\": this peer made the certificate itself, and \
+                 the ticket in the address proves both ends."
+            }
+        };
+        lines.push(format!(
+            "Hand this address only to people whom you would let spoil the run. {further}"
+        ));
         let width = terminal::size().0;
         if let Some(code) = style.live.then(|| qr::code(url, width)).flatten() {
             lines.extend(code.lines().map(str::to_owned));
@@ -330,6 +351,13 @@ mod tests {
         );
         for (event, text) in [
             (
+                Event::Sample {
+                    round: 1500,
+                    text: "Once\nupon ".into(),
+                },
+                "\" round 1,500 writes: Once upon",
+            ),
+            (
                 member(2, Change::Joined, 1500, ""),
                 "+ 02020202 joined after round 1,500",
             ),
@@ -363,6 +391,16 @@ mod tests {
             "{text}"
         );
         assert!(text.ends_with("\n  saved    /home/someone"), "{text}");
+    }
+
+    #[test]
+    fn a_peer_goes_by_its_name_and_its_digits() {
+        let mut view = RunView::default();
+        let peer = crate::view::testing::name(2);
+        let name = "Anna".into();
+        view.take(&Event::Named { peer, name }, 0);
+        let joined = lines(&member(2, Change::Joined, 3, ""), &view, Role::Founder, PLAIN);
+        assert_eq!(joined, ["+ Anna (02020202) joined after round 3"]);
     }
 
     #[test]

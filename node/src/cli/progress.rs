@@ -142,9 +142,10 @@ fn members(view: &RunView, round: &Round) -> Vec<Part> {
         return parts;
     }
     let share = |member: &Share| {
-        let name = match view.is_own(&member.peer) {
-            true => "me",
-            false => &human::id(&member.peer)[..4],
+        let name = match view.name_of(&member.peer) {
+            _ if view.is_own(&member.peer) => "me".to_owned(),
+            Some(name) => printable_line(name, 10),
+            None => human::id(&member.peer)[..4].to_owned(),
         };
         let percent = 100.0 * member.weight as f64 / round.samples.max(1) as f64;
         format!("{name} {percent:.0}%")

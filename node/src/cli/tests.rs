@@ -144,6 +144,26 @@ fn train_takes_all_that_scripts_use() {
 }
 
 #[test]
+fn a_run_and_a_peer_say_what_they_are_called() {
+    let options = train("annulus train --title Tales --about Why --name Żółw").unwrap();
+    assert_eq!(options.local.name.as_deref(), Some("Żółw"));
+    let Start::New(run) = options.start else {
+        panic!("{options:?}")
+    };
+    assert_eq!((&*run.title, &*run.about), ("Tales", "Why"));
+    let long = format!("--name {}", "x".repeat(25));
+    for bad in [
+        "--resume D --title T",
+        "--name=",
+        &long,
+        "--page-copy example.org",
+        "--page-copy https://a/#b",
+    ] {
+        assert!(train(&format!("annulus train {bad}")).is_err(), "{bad}");
+    }
+}
+
+#[test]
 fn a_page_is_served_unless_that_is_not_wanted() {
     let page = |options: &str| train(&format!("annulus train {options}")).map(|options| options.local.page);
     assert_eq!(page("").unwrap(), Some(Page::default()));
@@ -152,8 +172,10 @@ fn a_page_is_served_unless_that_is_not_wanted() {
         dir: Some("D".into()),
         tls: Some(("C".into(), "K".into())),
         hosts: vec!["a.example".into(), "b".into()],
+        copy: Some("https://c.example/d/".into()),
     };
-    let options = "--page D --tls-cert C --tls-key K --host a.example --host b";
+    let options =
+        "--page D --tls-cert C --tls-key K --host a.example --host b --page-copy https://c.example/d/";
     assert_eq!(page(options).unwrap(), Some(expected));
     for bad in [
         "--tls-cert C",

@@ -3,7 +3,7 @@
 mod dry_run;
 
 use self::dry_run::{Plan, tell_plan};
-use super::amounts::{bytes, milliseconds, power, seconds, times};
+use super::amounts::{bytes, milliseconds, peer_name, power, seconds, times, web_address};
 use super::error::Error;
 use super::exit::Exit;
 use super::finish::take_part;
@@ -39,6 +39,12 @@ pub struct Args {
     /// The task to train.
     #[arg(long, value_name = "NAME")]
     pub task: Option<String>,
+    /// What the run trains, in at most 80 characters: "Fairy tales by a small model". Pages and logs show it.
+    #[arg(long, value_name = "TEXT", default_value = "", conflicts_with = "resume")]
+    pub title: String,
+    /// What for and by whom, in at most 500 characters. The page shows it to visitors.
+    #[arg(long, value_name = "TEXT", default_value = "", conflicts_with = "resume")]
+    pub about: String,
     /// Options of this peer.
     #[command(flatten)]
     pub local: LocalArgs,
@@ -79,6 +85,9 @@ pub struct LocalArgs {
     /// a GPU multiply halves, by its matrix units if it has them. Gradients then differ by the rounding.
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     pub device: String,
+    /// How this peer calls itself, in at most 24 characters. The others see it beside the digits that they know it by.
+    #[arg(long, value_name = "NAME", value_parser = peer_name)]
+    pub name: Option<String>,
     /// UDP address to listen on, and TCP address for the page. A port alone means all addresses of this machine, IPv4 and IPv6;
     /// port 0 takes any free one.
     #[arg(long, value_name = "[HOST:]PORT", default_value = "0")]
@@ -124,8 +133,12 @@ pub struct LocalArgs {
     /// use them to reach this machine.
     #[arg(long, value_name = "NAME")]
     pub host: Vec<String>,
+    /// Address of a copy of the page's files on another web server, such as https://example.org/train/. The link for others then
+    /// leads there, where no browser warns of a certificate.
+    #[arg(long, value_name = "URL", value_parser = web_address)]
+    pub page_copy: Option<String>,
     /// Serve no page, and nothing else over HTTP.
-    #[arg(long, conflicts_with_all = ["page", "tls_cert", "tls_key", "host"])]
+    #[arg(long, conflicts_with_all = ["page", "tls_cert", "tls_key", "host", "page_copy"])]
     pub no_page: bool,
     /// The page's certificate chain, PEM. Without it this peer makes its own, which browsers warn about.
     #[arg(long, value_name = "FILE", requires = "tls_key")]
@@ -201,6 +214,7 @@ impl LocalArgs {
             keep_data: self.keep_data,
             out: self.out.clone().unwrap_or(out),
             device: self.device.clone(),
+            name: self.name.clone(),
             listen: self.listen.clone(),
             line: self.line.clone(),
             slower: (self.sample_at_least.map(ActedSpeed::Sample))
@@ -214,6 +228,7 @@ impl LocalArgs {
                 dir: self.page.clone(),
                 tls: self.tls_cert.clone().zip(self.tls_key.clone()),
                 hosts: self.host.clone(),
+                copy: self.page_copy.clone(),
             }),
             power: self.power,
             memory: self.memory,
@@ -305,7 +320,9 @@ pub fn options(args: &Args, tasks: &[TaskFactory]) -> Result<TrainOptions, Error
         }
     };
     let named = (args.task.as_deref(), args.local.data.as_deref());
-    let settings = settings::read(toml.as_deref(), &args.settings, named, tasks)?;
+    let mut settings = settings::read(toml.as_deref(), &args.settings, named, tasks)?;
+    settings.run.title.clone_from(&args.title);
+    settings.run.about.clone_from(&args.about);
     if args.meet.is_some() && settings.run.split != SplitRun::Off {
         return Err(Error::usage(
             "--meet does not go with a split model, since its founder measures how to split it: leave --meet out, and let the \

@@ -31,6 +31,8 @@ fn samples() -> Vec<Event> {
         url: Some("http://localhost:4433/#annulus2xyz".into()),
         share_url: Some("https://192.0.2.1:4433/#annulus2xyz".into()),
         takes_tabs: true,
+        title: "Digits for all".into(),
+        about: "By a test.".into(),
         task: "digits".into(),
         device: "CPU".into(),
         parameters: 101_770,
@@ -70,6 +72,14 @@ fn samples() -> Vec<Event> {
             judged: [("test".to_owned(), serde_json::json!({"rows": 30}))]
                 .into_iter()
                 .collect(),
+        },
+        Event::Named {
+            peer: "ab".repeat(32),
+            name: "Anna".into(),
+        },
+        Event::Sample {
+            round: 7,
+            text: "Once upon".into(),
         },
         Event::Pack { done: 1, total: 2 },
         Event::Fetch { bytes: 1, total: 2 },

@@ -2,11 +2,11 @@
 //!
 //! It only reads, and works while a process trains in the folder.
 
+use crate::net::hello::name_of;
 use crate::participant::event_translator::standing_aside;
 use crate::store::evals::{self, Evaluated};
 use crate::store::ledger_file::{Entry, advance};
 use crate::store::run_dir::{CheckpointError, CheckpointFile, RunDir};
-use crate::task::in_words;
 use annulus_core::Manifest;
 use annulus_core::id::{PeerId, Round};
 use annulus_core::ledger::{Head, Header, Member, Record};
@@ -15,13 +15,18 @@ use annulus_core::parts::Parts;
 use annulus_core::signature::Signed;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::fmt;
+
+mod text;
 
 /// A summary of a run, and details. Totals cover the whole run, rows only what this ledger holds.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
     /// The run's name in full.
     pub run: String,
+    /// What is trained, in words; empty: its founder did not say.
+    pub title: String,
+    /// What for and by whom, likewise.
+    pub about: String,
     /// Name of the task.
     pub task: String,
     /// Committed rounds.
@@ -52,6 +57,8 @@ pub struct Summary {
     pub changes: Vec<Change>,
     /// One row per round.
     pub table: Vec<Row>,
+    /// How peers call themselves, by their names in full.
+    pub names: BTreeMap<String, String>,
     /// What each peer did, by name.
     pub totals: Vec<Total>,
     /// The results of evaluations.
@@ -166,10 +173,12 @@ pub fn inspect(dir: &RunDir) -> Result<Summary, CheckpointError> {
     let mut head: Option<Head> = None;
     let (mut changes, mut table) = (Vec::new(), Vec::new());
     let mut totals: BTreeMap<PeerId, Total> = BTreeMap::new();
-    let mut names = BTreeMap::new();
+    let (mut names, mut called) = (BTreeMap::new(), BTreeMap::new());
     let (mut base, mut warnings) = (0, Vec::new());
     while let Some(entry) = reader.next().transpose()? {
         let next = advance(head.clone(), &entry, manifest)?;
+        let named = |member: &Member| Some((member.peer, name_of(&member.contact)?));
+        called.extend(next.members.iter().filter_map(named));
         match &entry {
             Entry::Base { head, .. } => {
                 (base, changes, table) = (head.round, Vec::new(), Vec::new());
@@ -221,6 +230,8 @@ pub fn inspect(dir: &RunDir) -> Result<Summary, CheckpointError> {
         .collect();
     Ok(Summary {
         run: manifest.run_id().to_hex(),
+        title: manifest.title.clone(),
+        about: manifest.about.clone(),
         task: manifest.task.clone(),
         rounds: head.round,
         steps: head.steps,
@@ -236,6 +247,10 @@ pub fn inspect(dir: &RunDir) -> Result<Summary, CheckpointError> {
         cut: head.spans.iter().map(|steps| steps.get()).collect(),
         changes,
         table,
+        names: called
+            .into_iter()
+            .map(|(peer, name)| (peer.to_hex(), name))
+            .collect(),
         totals: totals.into_values().collect(),
         evals: evals::read(dir.path())?,
         checkpoints,
@@ -293,12 +308,6 @@ fn keeps(head: &Head, manifest: &Manifest) -> Vec<Keeps> {
         }
     };
     head.members.iter().map(of).collect()
-}
-
-/// Joins items with a separator.
-fn listed(items: &[impl fmt::Display], between: &str) -> String {
-    let items: Vec<String> = items.iter().map(ToString::to_string).collect();
-    items.join(between)
 }
 
 fn change(round: Round, peer: PeerId, how: How) -> Change {
@@ -385,114 +394,6 @@ fn saved(dir: &RunDir, file: &CheckpointFile, warnings: &mut Vec<String>) -> Sav
         bytes: file.bytes,
         digest,
     }
-}
-
-/// Rounds printed at most; JSON has all of them.
-const ROWS: usize = 20;
-
-impl fmt::Display for Summary {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = match (self.finished, self.stopped_early) {
-            (true, true) => "stopped early",
-            (true, false) => "finished",
-            (false, _) => "not finished",
-        };
-        writeln!(f, "run {} ({}), {state}", short(&self.run), self.task)?;
-        writeln!(f, "rounds {}, optimizer steps {}", self.rounds, self.steps)?;
-        let (samples, target) = (self.samples, self.target);
-        let (skipped, returned) = (self.skipped, self.returned);
-        writeln!(
-            f,
-            "samples {samples} of {target} counted, {skipped} skipped, {returned} to be handed out again"
-        )?;
-        if self.base > 0 {
-            writeln!(f, "this peer's ledger begins after round {}", self.base)?;
-        }
-        writeln!(f, "\nmembers")?;
-        for change in &self.changes {
-            let how = format!("{:?}", change.how).to_lowercase();
-            writeln!(
-                f,
-                "  after round {:>8}  {}  {how}{}{}",
-                change.round,
-                short(&change.peer),
-                if change.why.is_empty() { "" } else { ": " },
-                change.why
-            )?;
-        }
-        match self.cut[..] {
-            _ if self.keeps.is_empty() => {}
-            [] => writeln!(f, "\n  peer      parts of the optimizer's vectors")?,
-            _ => writeln!(
-                f,
-                "\n  peer      parts of the model, cut into {} steps",
-                listed(&self.cut, "+")
-            )?,
-        }
-        for keeps in &self.keeps {
-            let (peer, parts, learns, of) = (short(&keeps.peer), keeps.parts, keeps.learns, keeps.of);
-            write!(f, "  {peer}  keeps {parts} of {of}, fetches {learns}")?;
-            match keeps.spans[..] {
-                [] => writeln!(f)?,
-                [span] => writeln!(f, ", holds span {span}")?,
-                _ => writeln!(f, ", holds spans {}", listed(&keeps.spans, ", "))?,
-            }
-        }
-        writeln!(f, "\n  peer      rounds     samples   computed")?;
-        for Total {
-            peer,
-            rounds,
-            samples,
-            compute_seconds,
-        } in &self.totals
-        {
-            writeln!(
-                f,
-                "  {}  {rounds:>6}  {samples:>10}  {compute_seconds:>7.1} s",
-                short(peer)
-            )?;
-        }
-        writeln!(
-            f,
-            "\n  round     attempt  samples  loss      digest    contributors"
-        )?;
-        let hidden = self.table.len().saturating_sub(ROWS);
-        if hidden > 0 {
-            writeln!(f, "  ({hidden} earlier rounds)")?;
-        }
-        for row in &self.table[hidden..] {
-            let loss = row.loss.map_or("-".into(), |loss| format!("{loss:.4}"));
-            let (round, attempt, samples) = (row.round, row.attempt, row.samples);
-            let digest = row.digest.as_deref().map_or("-", short);
-            write!(
-                f,
-                "  {round:<8}  {attempt:>7}  {samples:>7}  {loss:<8}  {digest:<8} "
-            )?;
-            row.contributors
-                .iter()
-                .try_for_each(|c| write!(f, " {}:{}", short(&c.peer), c.weight))?;
-            writeln!(f)?;
-        }
-        if !self.evals.is_empty() {
-            writeln!(f, "\nevaluations")?;
-        }
-        for eval in &self.evals[self.evals.len().saturating_sub(ROWS)..] {
-            let (round, loss, metrics) = (eval.round, eval.loss, in_words(&eval.metrics));
-            writeln!(f, "  round {round:<8}  loss {loss:.4}{metrics}")?;
-        }
-        writeln!(f, "\ncheckpoints")?;
-        for Saved { round, bytes, digest } in &self.checkpoints {
-            let digest = digest.as_deref().map_or("damaged", short);
-            writeln!(f, "  round {round:<8}  {:>8.1} MB  {digest}", *bytes as f64 / 1e6)?;
-        }
-        self.warnings
-            .iter()
-            .try_for_each(|warning| writeln!(f, "warning: {warning}"))
-    }
-}
-
-fn short(hex: &str) -> &str {
-    hex.get(..8).unwrap_or(hex)
 }
 
 #[cfg(test)]

@@ -1,17 +1,19 @@
 //! Translates a peer's events into those of the run.
 
 use crate::events::{self, Event};
+use crate::net::hello::name_of;
 use crate::net::link::Link;
 use crate::participant::driver::{Driver, Traffic};
 use annulus_core::aside::{Aside, Cause};
 use annulus_core::invitation::Role;
-use annulus_core::ledger::Head;
+use annulus_core::ledger::{Head, Member};
 use annulus_core::pace::Turn;
 use annulus_core::parts::Parts;
 use annulus_core::peer::{Change, Commit, Event as PeerEvent, OutcastReason};
 use annulus_core::shifts::{Goal, Shift};
 use annulus_core::wire::Slow;
 use annulus_core::{Peer, PeerId};
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::num::NonZeroU16;
 use std::time::Duration;
@@ -23,11 +25,39 @@ pub struct EventTranslator {
     traffic: Traffic,
     /// The last reported percentage of the state.
     synced: Option<u64>,
+    /// The names of members that were told.
+    names: BTreeMap<PeerId, String>,
 }
 
 impl EventTranslator {
-    /// The run's events, at most two, for an event that `driver` has just handed out.
+    /// The run's events for an event that `driver` has just handed out: names that are news, and at most two others.
     pub fn tell<L: Link>(&mut self, event: &PeerEvent, driver: &Driver<L>) -> Vec<Event> {
+        let mut told = match event {
+            PeerEvent::Committed(_) | PeerEvent::Member { .. } | PeerEvent::Entered => {
+                self.names(&driver.peer().head().members)
+            }
+            _ => Vec::new(),
+        };
+        told.extend(self.translate(event, driver));
+        told
+    }
+
+    /// Names of members that nobody was told of yet.
+    fn names(&mut self, members: &[Member]) -> Vec<Event> {
+        self.names
+            .retain(|peer, _| members.iter().any(|member| member.peer == *peer));
+        let news = members.iter().filter_map(|member| {
+            let name = name_of(&member.contact)?;
+            let is_news = self.names.insert(member.peer, name.clone()).as_ref() != Some(&name);
+            is_news.then(|| Event::Named {
+                peer: member.peer.to_hex(),
+                name,
+            })
+        });
+        news.collect()
+    }
+
+    fn translate<L: Link>(&mut self, event: &PeerEvent, driver: &Driver<L>) -> Vec<Event> {
         let peer = driver.peer();
         let round = peer.head().round;
         let me = || peer.me().to_hex();

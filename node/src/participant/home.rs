@@ -6,7 +6,7 @@ use crate::data::serve::ServedData;
 use crate::events::{self, Event, Sink};
 use crate::net::addresses::everywhere;
 use crate::net::config::QuicConfig;
-use crate::net::hello::addresses;
+use crate::net::hello::{addresses, named};
 use crate::net::identity::Identity;
 use crate::net::nearby::door::{Door, News};
 use crate::net::quic::QuicLink;
@@ -138,7 +138,8 @@ pub(crate) async fn listen(
         }
     };
     link.roam(local.advertise.clone(), local.map_port).await;
-    let own = Settings::new(identity.key(), right.admission(identity.peer()), link.contact());
+    let contact = named(link.contact(), local.name.as_deref());
+    let own = Settings::new(identity.key(), right.admission(identity.peer()), contact);
     let settings = settings(own, manifest, local)?;
     warnings.extend(page.as_ref().and_then(|_| not_for_tabs(manifest)));
     Ok(Home {
@@ -235,12 +236,19 @@ impl Home {
             Some(_) => web::urls(at, &addresses, for_guests.as_deref()),
             None => (None, None),
         };
+        let me = self.settings.me.to_hex();
+        let copy = local.page.as_ref().and_then(|page| page.copy.as_ref());
+        let copied = copy.zip(for_guests.as_ref());
+        let copied = copied.map(|(copy, ticket)| {
+            web::link_to_copy((copy, &manifest.title), ticket, &me, &self.link.certificates())
+        });
+        let share_url = copied.or(share_url);
         let dir = match &local.page {
             Some(page) => page_folder(page)?,
             None => None,
         };
         let ready = Event::Ready(events::Ready {
-            peer: self.settings.me.to_hex(),
+            peer: me.clone(),
             run: manifest.run_id().to_hex(),
             code: self.code,
             ticket: (right.role() == Role::Member).then(|| right.ticket.to_string()),
@@ -248,6 +256,8 @@ impl Home {
             url,
             share_url,
             takes_tabs: dir.is_some(),
+            title: manifest.title.clone(),
+            about: manifest.about.clone(),
             task: manifest.task.clone(),
             device: setup.device.name.clone(),
             parameters: manifest.layout.len as u64,
@@ -261,11 +271,13 @@ impl Home {
                     None => web::tls_self_signed(certificates.clone()),
                 };
                 let about = About {
-                    peer: self.settings.me.to_hex(),
+                    peer: me,
                     run: manifest.run_id().to_hex(),
                     certificates,
                     port: at.port(),
                     addresses,
+                    title: manifest.title.clone(),
+                    about: manifest.about.clone(),
                     task: manifest.task.clone(),
                     parameters: manifest.layout.len as u64,
                     state_bytes: manifest.state_bytes(),

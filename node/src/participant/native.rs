@@ -43,12 +43,14 @@ mod look;
 mod nearby;
 mod recording;
 mod restoring;
+mod samples;
 mod working;
 
 use gains::{Clock, Gains};
 use look::{Meeting, is_member_with};
 use nearby::Nearby;
 use restoring::{Disk, Restored};
+use samples::Samples;
 use working::Working;
 
 /// How often the folder is checked for new files.
@@ -102,7 +104,7 @@ impl<'a> Participant<'a> {
             best: local.keep_best,
             ledger: local.keep_ledger,
         };
-        let mut given = Arc::default();
+        let (mut given, samples) = (Arc::default(), Samples::of(&setup.computes, &local));
         let engine = match setup.computes {
             Computes::Whole(Whole {
                 worker,
@@ -123,7 +125,7 @@ impl<'a> Participant<'a> {
                 Engine::Spans(spans)
             }
         };
-        let gains = manifest.early_stop.map(|_| Gains::of(&local.out));
+        let stops = manifest.early_stop.is_some();
         let host = NativeHost {
             workers: Workers::start(
                 engine,
@@ -162,7 +164,8 @@ impl<'a> Participant<'a> {
             translator: EventTranslator::default(),
             last_loss: f32::NAN,
             last_eval: None,
-            gains: gains.unwrap_or_default(),
+            samples,
+            gains: Gains::of(&local.out, stops),
             clock: Clock::of(setup.time),
             refused: None,
             failure: None,
@@ -288,6 +291,8 @@ struct NativeHost<'a> {
     translator: EventTranslator,
     last_loss: f32,
     last_eval: Option<(Round, Eval)>,
+    /// When the model writes for those who look.
+    samples: Samples,
     /// Whether evaluations show any gain, if the run stops early.
     gains: Gains,
     clock: Clock,
@@ -352,6 +357,7 @@ impl Host for NativeHost<'_> {
                 self.on_evaluated(round, result);
                 self.tell_of_gains(driver);
             }
+            Happening::Result(WorkerResult::Wrote(round, text, took)) => self.on_sample(round, text, took),
             Happening::Written(written) => self.on_written(written, driver),
             Happening::Restored(restored) => self.on_restored(restored, driver),
             // A member's own messages tell better where it is.

@@ -9,6 +9,7 @@ use crate::participant::memory;
 use crate::task::Tensors;
 use crate::task_factory::{LoadedTask, TaskFactory, Writing};
 use annulus_core::{DataSource, Digest, Manifest};
+use std::num::{NonZeroU32, NonZeroU64};
 use std::path::Path;
 
 /// Loads a run's data from the user's path, or from other places on this machine. Also takes the bytes of memory that the user
@@ -211,4 +212,20 @@ pub(crate) fn find<'a>(factories: &'a [TaskFactory], name: &str) -> Result<&'a T
         name: name.into(),
         known: known(),
     })
+}
+
+/// Whether the data has as many samples as a batch, and memory room for their numbers: before anything takes it.
+pub(super) fn check_batch(batch: NonZeroU32, samples: NonZeroU64, memory: Option<u64>) -> Result<(), Error> {
+    let (count, samples) = (u64::from(batch.get()), samples.get());
+    if count > samples {
+        return Err(Error::Batch {
+            batch: count,
+            samples,
+        });
+    }
+    match memory::most(memory) {
+        // Each is held in two lists.
+        Some(limit) if 16 * count > limit => Err(Error::BatchMemory { batch: count, limit }),
+        _ => Ok(()),
+    }
 }

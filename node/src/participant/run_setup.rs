@@ -5,10 +5,10 @@ use crate::device::{self, DeviceRequest, OpenDevice};
 use crate::options::{self, Length, Local, NewRun, SplitRun};
 use crate::participant::error::Error;
 use crate::participant::gpu_memory::Limit;
-use crate::participant::run_data::{load_new, load_of_run, load_to_write};
+use crate::participant::run_data::{check_batch, load_new, load_of_run, load_to_write};
 use crate::participant::{memory, split};
 use crate::task::Rows;
-use crate::task_factory::{Drawing, LoadedTask, TaskFactory, WorkerFactory};
+use crate::task_factory::{Drawing, LoadedTask, TaskFactory, WorkerFactory, Writing};
 use crate::trainer::span::{self, Inference, MakeSpan, ModelSteps, SplitModel, Weights};
 use crate::trainer::{TrainerOptions, Worker};
 use annulus_core::config::ManifestError;
@@ -52,6 +52,8 @@ pub(crate) struct Whole {
     pub worker_factory: WorkerFactory,
     /// Where each sample lies in the data set that the data was made from.
     pub rows: Arc<Rows>,
+    /// Whether the model can generate text.
+    pub writes: bool,
 }
 
 impl Computes {
@@ -227,23 +229,8 @@ fn whole(loaded: &LoadedTask, device: &OpenDevice, seed: u64, micro_batch: u32) 
         worker: worker_factory()?,
         worker_factory,
         rows: loaded.rows.clone(),
+        writes: loaded.writing != Writing::Never,
     })
-}
-
-/// Whether the data has as many samples as a batch, and memory room for their numbers: before anything takes it.
-fn check_batch(batch: NonZeroU32, samples: NonZeroU64, memory: Option<u64>) -> Result<(), Error> {
-    let (count, samples) = (u64::from(batch.get()), samples.get());
-    if count > samples {
-        return Err(Error::Batch {
-            batch: count,
-            samples,
-        });
-    }
-    match memory::most(memory) {
-        // Each is held in two lists.
-        Some(limit) if 16 * count > limit => Err(Error::BatchMemory { batch: count, limit }),
-        _ => Ok(()),
-    }
 }
 
 /// Whether there is room for a whole model, where memory is limited: before anything takes it.
@@ -379,6 +366,8 @@ pub(super) fn manifest(
     let copies = run.copies.or(split.as_ref().map(|_| SPLIT_COPIES));
     let manifest = Manifest {
         key,
+        title: run.title.clone(),
+        about: run.about.clone(),
         task: run.task.clone(),
         task_config: loaded.config.clone(),
         seed: run.seed,

@@ -4,16 +4,18 @@
 use super::compute::{ComputeResult, warm_up};
 use super::gpu_memory::Limit;
 use super::limits::{Pace, be_nice, processor_time};
-use crate::task::Eval;
+use crate::task::{Eval, Prompt};
 use crate::task_factory::WorkerFactory;
 use crate::trainer::span::SplitModel;
 use crate::trainer::{Contributor, Share, Worker, WorkerError};
 use annulus_core::interface::SpanWork;
 use annulus_core::{Input, Manifest, Round};
 use burn::tensor::read_sync;
+use std::future::ready;
+use std::pin::Pin;
 use std::sync::mpsc;
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedSender;
 
 /// The threads' results for the driver.
@@ -23,12 +25,22 @@ pub enum WorkerResult {
     Computed(Box<ComputeResult>),
     /// An evaluation of the parameters after a round.
     Evaluated(Round, Result<Option<Eval>, WorkerError>),
+    /// A text by the model after a round, and how long it took.
+    Wrote(Round, Result<String, WorkerError>, Duration),
 }
 
 enum Job {
     Warm { samples: u64 },
     Contribute { round: Round, share: Share },
     Span { work: Box<SpanWork>, samples: Vec<u64> },
+}
+
+/// What is wanted of the parameters after a round.
+struct Look {
+    round: Round,
+    params: Vec<f32>,
+    /// A text of this number of tokens; none: scores.
+    tokens: Option<usize>,
 }
 
 /// The workers of a peer.
@@ -52,7 +64,7 @@ pub struct Limits {
 /// Senders of jobs. The threads end when this is dropped and their last job is done.
 pub struct Workers {
     jobs: mpsc::Sender<Job>,
-    evaluations: Option<mpsc::SyncSender<(Round, Vec<f32>)>>,
+    evaluations: Option<mpsc::SyncSender<Look>>,
 }
 
 impl Workers {
@@ -86,7 +98,7 @@ impl Workers {
             return Self { jobs, evaluations };
         };
         // Two waiting evaluations hold two copies of the parameters; more are not worth the memory.
-        let (evaluations, queue) = mpsc::sync_channel::<(Round, Vec<f32>)>(1);
+        let (evaluations, queue) = mpsc::sync_channel::<Look>(1);
         spawn("annulus-evaluate", move || {
             be_nice(nice);
             evaluate(&worker_factory, &queue, &results)
@@ -117,8 +129,25 @@ impl Workers {
 
     /// Evaluates parameters, unless two evaluations wait already. Returns whether it will.
     pub fn evaluate(&self, round: Round, params: &[f32]) -> bool {
-        let evaluations = self.evaluations.as_ref();
-        evaluations.is_some_and(|to| to.try_send((round, params.to_vec())).is_ok())
+        self.look(round, params, None)
+    }
+
+    /// Has the model with these parameters write, likewise.
+    pub fn write(&self, round: Round, params: &[f32], tokens: usize) -> bool {
+        self.look(round, params, Some(tokens))
+    }
+
+    fn look(&self, round: Round, params: &[f32], tokens: Option<usize>) -> bool {
+        let look = |to: &mpsc::SyncSender<Look>| {
+            let params = params.to_vec();
+            to.try_send(Look {
+                round,
+                params,
+                tokens,
+            })
+            .is_ok()
+        };
+        self.evaluations.as_ref().is_some_and(look)
     }
 }
 
@@ -204,18 +233,53 @@ fn compute_spans(
 
 fn evaluate(
     worker_factory: &WorkerFactory,
-    jobs: &mpsc::Receiver<(Round, Vec<f32>)>,
+    jobs: &mpsc::Receiver<Look>,
     results: &UnboundedSender<WorkerResult>,
 ) {
     let mut worker = None;
-    while let Ok((round, params)) = jobs.recv() {
-        let result = match &mut worker {
+    while let Ok(Look {
+        round,
+        params,
+        tokens,
+    }) = jobs.recv()
+    {
+        let begun = Instant::now();
+        let made = match &mut worker {
             Some(worker) => Ok(worker),
             None => worker_factory().map(|made| worker.insert(made)),
         };
-        let result = result.and_then(|worker| worker.score(params));
-        if results.send(WorkerResult::Evaluated(round, result)).is_err() {
+        let result = match tokens {
+            None => WorkerResult::Evaluated(round, made.and_then(|worker| worker.score(params))),
+            Some(tokens) => {
+                let text = made.and_then(|worker| write(&mut **worker, params, (round, tokens)));
+                WorkerResult::Wrote(round, text, begun.elapsed())
+            }
+        };
+        if results.send(result).is_err() {
             return;
         }
     }
+}
+
+/// A text without a prompt, another one after each round.
+fn write(
+    worker: &mut dyn Worker,
+    params: Vec<f32>,
+    (round, tokens): (Round, usize),
+) -> Result<String, WorkerError> {
+    worker.load(params)?;
+    let prompt = Prompt {
+        text: String::new(),
+        tokens,
+        temperature: 0.8,
+        top_k: 200,
+        seed: round,
+    };
+    let mut text = String::new();
+    let mut emit = |piece: &str| -> Pin<Box<dyn Future<Output = ()>>> {
+        text.push_str(piece);
+        Box::pin(ready(()))
+    };
+    read_sync(worker.generate(&prompt, &mut emit))?;
+    Ok(text)
 }

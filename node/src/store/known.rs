@@ -2,6 +2,7 @@
 //!
 //! It does not know how peers are dialled.
 
+use crate::net::hello::addresses;
 use annulus_core::ledger::Member;
 use annulus_core::{Contact, PeerId, RunId};
 use annulus_net::files::{FileError, read_limited, write_private};
@@ -71,7 +72,8 @@ impl Known {
 
     /// Takes in the present members, without `me` and those that cannot be dialled. Returns whether anything changed.
     pub fn meet<'a>(&mut self, me: PeerId, members: impl Iterator<Item = &'a Member>) -> bool {
-        let others = members.filter(|member| member.peer != me && !member.contact.0.is_empty());
+        let others =
+            members.filter(|member| member.peer != me && addresses(&member.contact.0).next().is_some());
         let mut peers: Vec<Acquaintance> = others
             .map(|member| Acquaintance {
                 peer: member.peer.to_hex(),

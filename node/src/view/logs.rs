@@ -105,6 +105,8 @@ impl Logs {
             | Event::Waiting { .. }
             | Event::Warning { .. }
             | Event::Done(_) => true,
+            Event::Named { peer, name } => run.name_of(peer) != Some(name),
+            Event::Sample { round, .. } => run.sample.as_ref().is_none_or(|last| last.round < *round),
             Event::Round(round) => round.round > run.last_round(),
             Event::Pace(pace) => run.pace.as_ref().is_none_or(|last| last.round < pace.round),
             Event::Shift { round, .. } | Event::Cut { round, .. } => run.shifted < *round,

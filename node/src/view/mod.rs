@@ -6,6 +6,7 @@
 mod curve;
 mod logs;
 mod run;
+mod shares;
 #[cfg(test)]
 pub(crate) mod testing;
 
@@ -13,5 +14,6 @@ pub use curve::Curve;
 pub use logs::{Agreement, Logs, PeerLog};
 pub use run::{
     CHANGES, Computing, EVALUATIONS, Evaluation, MemberChange, PEERS, Peer, Phase, RATE_WINDOW_MS, Rates,
-    RunView, TimeShares, Totals,
+    RunView, Sample, Totals,
 };
+pub use shares::TimeShares;

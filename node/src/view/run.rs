@@ -1,6 +1,7 @@
 //! A run as one peer tells it, event by event. It must not hold more the longer the run lasts.
 
 use super::curve::Curve;
+use super::shares::TimeShares;
 use crate::events::{Change, Done, Event, Pace, Ready, Round};
 use crate::net::link::LinkKind;
 use crate::task::Metrics;
@@ -42,6 +43,8 @@ pub struct RunView {
     pub losses: Curve,
     /// The last evaluations, the newest at the end.
     pub evaluations: VecDeque<Evaluation>,
+    /// The newest text by the model.
+    pub sample: Option<Sample>,
     /// Members, and those that were.
     pub peers: BTreeMap<String, Peer>,
     /// Peers that came and went recently, the newest at the end.
@@ -122,9 +125,20 @@ pub struct Evaluation {
     pub metrics: Metrics,
 }
 
+/// A text by the model as it stood.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Sample {
+    /// After this round.
+    pub round: u64,
+    /// The text.
+    pub text: String,
+}
+
 /// One peer's part in the run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Peer {
+    /// How it calls itself.
+    pub name: Option<String>,
     /// Whether it is a member now.
     pub member: bool,
     /// Its samples in the last round.
@@ -191,33 +205,6 @@ pub struct Rates {
     pub time: TimeShares,
 }
 
-/// Shares of a peer's time. The rest went into the state, or was idle.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct TimeShares {
-    /// It computed.
-    pub compute: f64,
-    /// It exchanged, or waited for others, and did nothing else.
-    pub exchange: f64,
-    /// It exchanged while it computed.
-    pub hidden: f64,
-    /// Speed-up over this peer alone: samples of the run per sample of this peer, while it computes. None if it computed nothing.
-    pub speed_up: Option<f64>,
-}
-
-impl TimeShares {
-    /// The shares of `seconds`, in which a run counted `samples`, `own` of them by this peer.
-    fn of(seconds: f64, (compute, exchange): (f64, f64), (samples, own): (u64, u64)) -> Self {
-        let hidden = (compute + exchange - seconds).clamp(0.0, exchange.max(0.0));
-        let speed_up = samples as f64 / own as f64 * (compute / seconds);
-        Self {
-            compute: compute / seconds,
-            exchange: (exchange - hidden) / seconds,
-            hidden: hidden / seconds,
-            speed_up: (own > 0 && compute > 0.0).then_some(speed_up),
-        }
-    }
-}
-
 /// When a round was committed, and some of the sums up to then: what lies between two moments is a difference.
 #[derive(Clone, Copy, Debug)]
 struct Moment {
@@ -256,6 +243,13 @@ impl RunView {
                 });
             }
             Event::Round(round) => self.commit(round, now_ms),
+            Event::Named { peer, name } => self.peer(peer, now_ms).name = Some(name.clone()),
+            Event::Sample { round, text } => {
+                self.sample = Some(Sample {
+                    round: *round,
+                    text: text.clone(),
+                });
+            }
             Event::Pace(pace) => self.pace = Some(pace.clone()),
             &Event::Shift { round, .. } | &Event::Cut { round, .. } => self.shifted = round,
             Event::Member {
@@ -378,6 +372,11 @@ impl RunView {
         let peer = self.peers.entry(name.to_owned()).or_default();
         peer.last_ms = now_ms;
         peer
+    }
+
+    /// How a peer calls itself, if it does.
+    pub fn name_of(&self, peer: &str) -> Option<&String> {
+        self.peers.get(peer)?.name.as_ref()
     }
 
     /// How frames get to a peer from the one that tells all this; none if they do not, or need not.

@@ -27,6 +27,8 @@ pub(crate) fn ready_for(n: u8, target: u64) -> Event {
         url: Some("http://localhost:1/#annulus2secret".into()),
         share_url: None,
         takes_tabs: false,
+        title: "Digits for all".into(),
+        about: "By a test.".into(),
         task: "digits".into(),
         device: "CPU \"x\"".into(),
         parameters: 101_770,

@@ -19,12 +19,14 @@ pub mod bearer;
 pub mod completions;
 pub mod hosts;
 mod hurried;
+mod links;
 pub mod metrics;
 mod page;
 pub mod pause;
 pub mod predictions;
 pub mod status;
 
+pub use links::{link_to_copy, urls};
 pub use page::usual_folder;
 
 use crate::data::provision::TAB_LIMIT;
@@ -62,7 +64,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use status::Status;
 use std::{
     fmt, io,
-    net::{IpAddr, SocketAddr},
+    net::SocketAddr,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard},
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -125,6 +127,10 @@ pub struct About {
     pub port: u16,
     /// Where others can probably reach it.
     pub addresses: Vec<String>,
+    /// What is trained, in words of the founder; empty: it did not say.
+    pub title: String,
+    /// What for and by whom, likewise.
+    pub about: String,
     /// Name of the task.
     pub task: String,
     /// Parameters of the model.
@@ -211,29 +217,6 @@ pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(128)?;
     socket.set_nonblocking(true)?;
     TcpListener::from_std(socket.into())
-}
-
-/// The page's address for browsers on this machine and for those on others, of a peer that listens on `at` and can be
-/// reached at `addresses`. The ticket, if guests may have one, is in the fragment, which browsers do not send.
-pub fn urls(at: SocketAddr, addresses: &[String], ticket: Option<&str>) -> (Option<String>, Option<String>) {
-    let fragment = ticket.map(|ticket| format!("#{ticket}")).unwrap_or_default();
-    // Browsers have no way to say on which link an address of IPv6 for one link alone is.
-    let leads_no_browser = |ip: IpAddr| match ip.to_canonical() {
-        IpAddr::V6(ip) if ip.is_unicast_link_local() => true,
-        ip => ip.is_loopback(),
-    };
-    let far = addresses.iter().find(|address| {
-        let parsed = address.parse::<SocketAddr>();
-        !parsed.is_ok_and(|address| leads_no_browser(address.ip()))
-    });
-    let far = far.map(|address| format!("https://{address}/{fragment}"));
-    let ip = at.ip().to_canonical();
-    if ip.is_unspecified() || ip.is_loopback() {
-        (Some(format!("http://localhost:{}/{fragment}", at.port())), far)
-    } else {
-        // Localhost is another address than the one that it listens on.
-        (far.clone(), far)
-    }
 }
 
 /// The page, as long as it is held.
@@ -411,6 +394,8 @@ async fn peer(State(shared): State<Arc<Shared>>) -> Response {
         "certificates": certificates,
         "port": about.port,
         "addresses": about.addresses,
+        "title": about.title,
+        "about": about.about,
         "task": about.task,
         "parameters": about.parameters,
         "state_bytes": about.state_bytes,

@@ -32,9 +32,10 @@ const MAX_FILE: u64 = 64 << 20;
 /// Files that are kept in memory, so that many tabs that load one file at once share it.
 const KEPT: usize = 24;
 
-/// The rights of the page: its own files, WebAssembly, workers, and connections to other peers by WebTransport.
+/// The rights of the page: its own files, WebAssembly, workers, and connections to other peers by WebTransport. Browsers that do
+/// not know the word for certificates by their hashes ignore it.
 const POLICY: &str = "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; \
-                      connect-src 'self' https:; img-src 'self' data:; object-src 'none'; base-uri 'none'; \
+                      connect-src 'self' https: 'unsafe-webtransport-hashes'; img-src 'self' data:; object-src 'none'; base-uri 'none'; \
                       form-action 'none'; frame-ancestors 'none'";
 
 /// The rights of the page that stands in while the real one is not built: one file with its script and style.

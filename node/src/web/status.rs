@@ -4,7 +4,7 @@
 //! HTTP.
 
 use crate::events::{Change, Pace, rfc3339};
-use crate::view::{Evaluation, MemberChange, Peer, Phase, RATE_WINDOW_MS, RunView, TimeShares};
+use crate::view::{Evaluation, MemberChange, Peer, Phase, RATE_WINDOW_MS, RunView, Sample, TimeShares};
 use serde::Serialize;
 use std::collections::VecDeque;
 
@@ -13,6 +13,8 @@ use std::collections::VecDeque;
 pub struct Status<'a> {
     version: &'static str,
     run: Option<&'a str>,
+    title: Option<&'a str>,
+    about: Option<&'a str>,
     task: Option<&'a str>,
     parameters: Option<u64>,
     peer: Option<&'a str>,
@@ -34,6 +36,7 @@ pub struct Status<'a> {
     bytes_sent: u64,
     bytes_received: u64,
     bytes_relayed: u64,
+    sample: Option<&'a Sample>,
     peers: Vec<PeerStatus<'a>>,
     changes: Vec<ChangeStatus<'a>>,
     evaluations: &'a VecDeque<Evaluation>,
@@ -43,6 +46,7 @@ pub struct Status<'a> {
 #[derive(Serialize)]
 struct PeerStatus<'a> {
     peer: &'a str,
+    name: Option<&'a str>,
     member: bool,
     weight: u64,
     samples: u64,
@@ -91,6 +95,8 @@ impl<'a> Status<'a> {
         Status {
             version: env!("CARGO_PKG_VERSION"),
             run: ready.map(|ready| ready.run.as_str()),
+            title: ready.map(|ready| ready.title.as_str()),
+            about: ready.map(|ready| ready.about.as_str()),
             task: ready.map(|ready| ready.task.as_str()),
             parameters: ready.map(|ready| ready.parameters),
             peer: ready.map(|ready| ready.peer.as_str()),
@@ -116,6 +122,7 @@ impl<'a> Status<'a> {
             bytes_sent: view.totals.bytes_sent,
             bytes_received: view.totals.bytes_received,
             bytes_relayed: view.totals.bytes_relayed,
+            sample: view.sample.as_ref(),
             peers: peers(view),
             changes: view.changes.iter().map(change).collect(),
             evaluations: &view.evaluations,
@@ -134,6 +141,7 @@ fn peers<'a>(view: &'a RunView) -> Vec<PeerStatus<'a>> {
     peers.sort_by_cached_key(|(name, peer)| (!peer.member, place(name)));
     let status = |(peer, part): (&'a String, &Peer)| PeerStatus {
         peer,
+        name: part.name.as_deref(),
         member: part.member,
         weight: part.weight,
         samples: part.samples,
@@ -196,7 +204,7 @@ mod tests {
         ] {
             assert_eq!(status[field], value, "{field}");
         }
-        let peer = |n, member, (weight, samples, rounds), link: Option<&str>| json!({"peer": name(n), "member": member, "weight": weight, "samples": samples, "rounds": rounds, "link": link});
+        let peer = |n, member, (weight, samples, rounds), link: Option<&str>| json!({"peer": name(n), "name": Value::Null, "member": member, "weight": weight, "samples": samples, "rounds": rounds, "link": link});
         let peers = [
             peer(3, true, (24, 24, 1), Some("punched")),
             peer(1, true, (40, 96, 3), None),
@@ -274,6 +282,10 @@ mod tests {
             member(2, Change::Joined, 1, "why"),
             eval(1, 1.0, Some(0.5)),
             pace(1),
+            Event::Sample {
+                round: 1,
+                text: "Once".into(),
+            },
             committed(2, &[(1, 64)], 1.0),
             sync(1, 2, 3),
         ];

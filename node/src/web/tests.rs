@@ -15,6 +15,8 @@ fn about() -> About {
         certificates: Arc::new(Certificates::new([[127, 0, 0, 1].into()])),
         port: 4433,
         addresses: vec!["127.0.0.1:4433".into()],
+        title: "Digits for all".into(),
+        about: "By a test.".into(),
         task: "digits".into(),
         parameters: 10,
         state_bytes: 120,
@@ -214,6 +216,19 @@ async fn plain_or_nothing(address: SocketAddr) -> String {
 async fn a_port_that_is_taken_is_told() {
     let (_site, address) = start(about());
     assert_eq!(bind(address).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+}
+
+#[test]
+fn a_copy_of_the_page_learns_whom_to_dial_from_its_link() {
+    let (peer, certificates) = ("ab".repeat(32), Certificates::new([]));
+    let link = |title| link_to_copy(("https://a.example/t/", title), "T", &peer, &certificates);
+    let [now, next] = certificates.fingerprints().map(|print| HEXLOWER.encode(&print));
+    let plain = format!("https://a.example/t/#T&peer={peer}&cert={now}&cert={next}");
+    assert_eq!(link(""), plain);
+    assert_eq!(
+        link("Łódź & co"),
+        format!("{plain}&title=%C5%81%C3%B3d%C5%BA%20%26%20co")
+    );
 }
 
 #[test]

@@ -25,6 +25,19 @@ fn what_others_tell_of_peers_takes_the_place_of_nothing_that_is_known() {
 }
 
 #[test]
+fn a_name_is_no_address() {
+    let (me, tab) = (PeerId([1; 32]), PeerId([2; 32]));
+    let settings = Settings::stand_in(me, Contact::default(), &manifest());
+    let mut links = Links::new(&settings, RunId([0; 32]));
+    let name = format!("{}Anna", Contact::NAME);
+    links.up(tab, Contact(vec![name.clone()]), Duration::ZERO, Time(0));
+    assert_eq!(links.peers[&tab].contact, Contact::default());
+    let both = Contact(vec![name, "here".into()]);
+    links.want(tab, &both, Time(0));
+    assert_eq!(links.peers[&tab].contact, both);
+}
+
+#[test]
 fn hearsay_that_led_nowhere_gives_way_to_other_hearsay() {
     let (me, ann) = (PeerId([1; 32]), PeerId([2; 32]));
     let settings = Settings::stand_in(me, Contact::default(), &manifest());

@@ -1,9 +1,24 @@
-//! Checks that the settings fit runs whose members keep only parts of the state.
+//! Checks of what is said of a run, and that the settings fit runs whose members keep only parts of the state.
 
 use super::{MAX_PEERS, Manifest, ManifestError, Topology};
 use crate::numeric::codec::Codec;
 
 impl Manifest {
+    /// Refuses words that would fill a page, or that a terminal obeys.
+    pub(super) fn check_words(&self) -> Result<(), ManifestError> {
+        let is_line = |text: &str, most| text.chars().count() <= most && !text.contains(char::is_control);
+        let why = match (&*self.title, &*self.about) {
+            (title, _) if !is_line(title, Self::TITLE_LIMIT) => {
+                "a title has at most 80 characters, on one line"
+            }
+            (_, about) if !is_line(about, Self::ABOUT_LIMIT) => {
+                "the text about a run has at most 500 characters, on one line"
+            }
+            _ => return Ok(()),
+        };
+        Err(ManifestError::Unusable(why))
+    }
+
     /// Refuses settings that need all moments where members have only some.
     pub(super) fn check_copies(&self) -> Result<(), ManifestError> {
         let why = match self.copies {

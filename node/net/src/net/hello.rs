@@ -13,6 +13,7 @@
 //! It knows no transport.
 
 use crate::net::link::LinkKind;
+use crate::printable::printable_line;
 use annulus_core::invitation::Admission;
 use annulus_core::signature::Signature;
 use annulus_core::{Contact, Digest, PeerId, RunId};
@@ -204,7 +205,64 @@ pub fn certificates(contact: &[String]) -> Vec<[u8; 32]> {
     hashes.filter_map(|hex| Some(Digest::from_hex(hex)?.0)).collect()
 }
 
-/// The other entries of a contact: the addresses at which the peer can be dialled.
+/// The addresses in a contact, at which the peer can be dialled.
 pub fn addresses(contact: &[String]) -> impl Iterator<Item = &String> {
-    contact.iter().filter(|entry| !entry.starts_with(CERTIFICATE))
+    let is_address = |entry: &&String| !entry.starts_with(CERTIFICATE) && !entry.starts_with(Contact::NAME);
+    contact.iter().filter(is_address)
+}
+
+/// The longest name of a peer, in characters.
+pub const NAME_LIMIT: usize = 24;
+
+/// The name that a peer gives itself in its contact: printable, on one line, not too long. Nobody checks that it is its own.
+pub fn name_of(Contact(entries): &Contact) -> Option<String> {
+    let name = entries
+        .iter()
+        .find_map(|entry| entry.strip_prefix(Contact::NAME))?;
+    let name = printable_line(name.trim(), NAME_LIMIT);
+    (!name.is_empty()).then_some(name)
+}
+
+/// A contact whose peer has a name. Full ones lose their last address for it.
+pub fn named(Contact(mut entries): Contact, name: Option<&str>) -> Contact {
+    let Some(name) = name else { return Contact(entries) };
+    if entries.len() >= Contact::LIMIT {
+        let last = entries.iter().rposition(|entry| !entry.starts_with(CERTIFICATE));
+        last.map(|last| entries.remove(last));
+    }
+    let name: String = name.chars().take(NAME_LIMIT).collect();
+    entries.insert(0, format!("{}{name}", Contact::NAME));
+    Contact(entries)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_told_without_what_a_terminal_obeys() {
+        let of = |name: &str| name_of(&named(Contact::default(), Some(name)));
+        assert_eq!(of("Żółw the 2nd").as_deref(), Some("Żółw the 2nd"));
+        assert_eq!(
+            of(" \u{1b}[2J\n\u{202e}x ").as_deref(),
+            Some("\u{fffd}[2J \u{fffd}x")
+        );
+        assert_eq!(
+            of(&"ż".repeat(99)).map(|name| name.chars().count()),
+            Some(NAME_LIMIT)
+        );
+        assert_eq!((of("  "), name_of(&Contact::default())), (None, None));
+    }
+
+    #[test]
+    fn a_full_contact_keeps_its_certificates_and_stays_within_its_bounds() {
+        let cert = format!("{CERTIFICATE}{}", "a".repeat(64));
+        let entries = (1..8).map(|n| format!("192.0.2.{n}:1")).chain([cert.clone()]);
+        let Contact(told) = named(Contact(entries.collect()), Some(&"\u{1f422}".repeat(24)));
+        assert!(
+            Contact(told.clone()).is_bounded() && told.contains(&cert),
+            "{told:?}"
+        );
+        assert_eq!((addresses(&told).count(), certificates(&told).len()), (6, 1));
+    }
 }

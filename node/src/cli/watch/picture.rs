@@ -1,12 +1,13 @@
 //! A run as a screenful. Pure: what is known of it goes in, a grid comes out.
 
-use super::snapshot::Snapshot;
+use super::snapshot::{Sample, Snapshot};
 use crate::cli::canvas::{Canvas, Scale};
 use crate::cli::human;
 use crate::cli::messages::headline;
 use crate::cli::progress;
 use crate::cli::terminal::Color;
 use crate::events::Event;
+use annulus_net::printable::printable_line;
 use std::cmp::Reverse;
 
 /// The smallest grid that is drawn on: a smaller terminal shows its upper left part.
@@ -38,8 +39,11 @@ pub fn draw(run: &Snapshot, problem: Option<&str>, size: (usize, usize)) -> Canv
 }
 
 fn head(canvas: &mut Canvas, run: &Snapshot, width: i64) {
-    let words = |text: &Option<String>| text.clone().unwrap_or_default();
-    let task = words(&run.task);
+    let words = |text: &Option<String>| printable_line(text.as_deref().unwrap_or_default(), 200);
+    let task = match words(&run.title) {
+        title if title.is_empty() => words(&run.task),
+        title => format!("{title} ({})", words(&run.task)),
+    };
     canvas.text(0, 0, &task, Color::Bold);
     let (name, parameters) = (words(&run.run), run.parameters.unwrap_or_default());
     let what = format!(
@@ -79,6 +83,15 @@ fn head(canvas: &mut Canvas, run: &Snapshot, width: i64) {
     let share = run.counted as f64 / run.target.unwrap_or_default().max(1) as f64;
     canvas.text(0, 2, &progress::bar(share, width as usize - 10), Color::Cyan);
     canvas.right(width, 2, &human::percent(share.min(1.0), 1), Color::Plain);
+    if let Some(Sample { round, text }) = &run.sample {
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let text = format!(
+            "\" round {}: {}",
+            human::grouped(*round),
+            printable_line(&text, 500)
+        );
+        canvas.text(0, 3, &text, Color::Magenta);
+    }
 }
 
 /// The loss over the rounds, from one row to another.
@@ -113,9 +126,12 @@ fn members(canvas: &mut Canvas, run: &Snapshot, (top, end): (i64, i64)) {
             true => "that peer",
             false => peer.link.as_deref().unwrap_or_default(),
         };
+        let who = match &peer.name {
+            Some(name) => printable_line(name, 8),
+            None => human::id(&peer.peer).to_owned(),
+        };
         let row = format!(
-            "{}  {share:>5}  {:>7}  {link}",
-            human::id(&peer.peer),
+            "{who:<8}  {share:>5}  {:>7}  {link}",
             human::short(peer.samples as f64),
         );
         canvas.text(0, y, &row, color);
@@ -147,7 +163,10 @@ fn events(canvas: &mut Canvas, run: &Snapshot, (top, end): (i64, i64), x: i64) {
     canvas.text(x, top, "events", Color::Dim);
     let name = |peer: &str| match run.peer.as_deref() == Some(peer) {
         true => "that peer".to_owned(),
-        false => human::id(peer).to_owned(),
+        false => {
+            let named = run.peers.iter().find(|known| known.peer == peer);
+            human::called(peer, named.and_then(|known| known.name.as_ref()))
+        }
     };
     let lines = all.iter().filter_map(|(_, event)| headline(event, name));
     for (line, y) in lines.zip(top + 1..end) {

@@ -17,6 +17,12 @@ const LIMIT: u64 = 8 << 20;
 #[derive(Clone, Debug, Deserialize)]
 pub struct Snapshot {
     pub run: Option<String>,
+    /// What is trained, in words; empty: nobody said.
+    #[serde(default)]
+    pub title: Option<String>,
+    /// The newest text by the model.
+    #[serde(default)]
+    pub sample: Option<Sample>,
     pub task: Option<String>,
     pub device: Option<String>,
     pub parameters: Option<u64>,
@@ -34,10 +40,20 @@ pub struct Snapshot {
     pub losses: Vec<(u64, Option<f32>)>,
 }
 
+/// A text by the model as it stood after a round.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Sample {
+    pub round: u64,
+    pub text: String,
+}
+
 /// One of its peers.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Peer {
     pub peer: String,
+    /// How it calls itself.
+    #[serde(default)]
+    pub name: Option<String>,
     pub member: bool,
     pub weight: u64,
     pub samples: u64,

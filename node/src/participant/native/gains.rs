@@ -18,10 +18,11 @@ pub(super) struct Gains {
 }
 
 impl Gains {
-    /// Those of an earlier process in the same folder.
-    pub fn of(dir: &Path) -> Self {
+    /// Those of an earlier process in the same folder, of a run that may stop early.
+    pub fn of(dir: &Path, stops: bool) -> Self {
         let mut gains = Self::default();
-        for evaluated in evals::read(dir).unwrap_or_default() {
+        let earlier = if stops { evals::read(dir) } else { Ok(Vec::new()) };
+        for evaluated in earlier.unwrap_or_default() {
             gains.evaluated(evaluated.loss);
         }
         gains

@@ -145,6 +145,7 @@ impl NativeHost<'_> {
         self.keep_fresh(driver.peer());
         let at = driver.link().local_addr();
         self.tell_nearby(driver.peer(), at);
+        self.write_sample(driver.peer());
         if let (Some(tally), Some(folder)) = (self.given.due(), self.local.tally.clone()) {
             // If this fails, this number is lost.
             tokio::task::spawn_blocking(move || tally.keep(&folder));
