@@ -63,6 +63,12 @@ export function short(name, digits = 8) {
   return name?.slice?.(0, digits) ?? "–";
 }
 
+/** "1st", "12th". */
+export function ordinal(value) {
+  const kinds = { one: "st", two: "nd", few: "rd", other: "th" };
+  return `${count(value)}${kinds[new Intl.PluralRules("en-US", { type: "ordinal" }).select(value)]}`;
+}
+
 /** "1 other", "3 others". */
 export function plural(value, one, many) {
   return `${count(value)}\u00a0${value === 1 ? one : many}`;

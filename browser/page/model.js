@@ -1,6 +1,7 @@
 // What is known of the run, from the node that serves the page and from this tab's own worker. Knows nothing of the
 // page's looks. Of what comes in, anything may be absent.
 
+import { short } from "./format.js";
 import { shares } from "./time.js";
 
 /** Most items of each list; of older rounds the serving node knows. */
@@ -20,6 +21,8 @@ export class Run {
     /** What the serving node answers to /pause: {may, paused}, whether it may be paused from here, and whether it is. */
     this.machine = null;
     this.own = null;
+    /** How peers call themselves. */
+    this.names = new Map();
     this.changes = [];
     this.evaluations = [];
     this.pace = [];
@@ -29,6 +32,7 @@ export class Run {
   /** Takes GET /status. */
   takeStatus(status) {
     this.status = status ?? {};
+    for (const { peer, name } of list(this.status.peers)) if (name) this.names.set(peer, name);
     for (const change of list(this.status.changes)) this.noteChange(change);
     for (const evaluation of list(this.status.evaluations)) this.noteEvaluation(evaluation);
     if (!this.live) this.note(this.status.counted, list(this.status.peers).filter(({ member }) => member !== false));
@@ -46,7 +50,8 @@ export class Run {
   takeEvent(event, mine) {
     const { own } = this;
     if (!event || !own) return;
-    if (event.event === "ready") own.target = event.target;
+    if (event.event === "ready") [own.ready, own.target] = [event, event.target];
+    if (event.event === "named") this.names.set(event.peer, event.name);
     if (event.event === "member") this.noteChange(event);
     if (event.event === "eval") this.noteEvaluation(event);
     if (event.event === "warning") this.noteChange({ change: "warning", reason: event.message, round: own.last?.round });
@@ -99,6 +104,27 @@ export class Run {
     return this.shares.size;
   }
 
+  /** What is trained, and what for, in words of the founder: "" if it did not say. */
+  get title() {
+    return this.info?.title || this.own?.ready?.title || "";
+  }
+
+  get about() {
+    return this.info?.about || this.own?.ready?.about || "";
+  }
+
+  /** A peer's name, or the beginning of its digits. */
+  called(peer) {
+    return this.names.get(peer) ?? short(peer, 4);
+  }
+
+  /** [place, of how many]: this tab among all whom the serving node saw, by their samples. */
+  rank(mine) {
+    const all = list(this.status?.peers).filter(({ samples }) => samples > 0).sort((a, b) => b.samples - a.samples);
+    const place = all.findIndex(({ peer }) => peer === mine);
+    return place < 0 || all.length < 3 ? null : [place + 1, all.length];
+  }
+
   get task() {
     return this.info?.task ?? this.status?.task ?? null;
   }
@@ -122,11 +148,13 @@ export class Run {
     return {
       live, mine, round, loss, digest, counted, target, rate,
       split,
-      members: [...this.shares].map(([peer, weight]) => ({ peer, weight: split ? null : weight })),
+      members: [...this.shares].map(([peer, weight]) => ({ peer, name: this.names.get(peer), weight: split ? null : weight })),
       share: split ? null : this.shares.get(mine) ?? null,
       progress: target > 0 && Number.isFinite(counted) ? Math.min(counted / target, 1) : null,
       left: rate > 0 && target > 0 ? Math.max(target - counted, 0) / rate : null,
       history: [...theirs.filter(([at]) => at < from), ...(own?.history ?? []), ...theirs.filter(([at]) => at > to && at > from)],
+      sample: status.sample ?? null,
+      rank: this.rank(mine),
       evaluations: this.evaluations,
       changes: this.changes,
       // Those of the serving node; a tab's own would tell little: whom it has not dialled is relayed.

@@ -1,14 +1,16 @@
 // The page: joins the run's model, the worker and the words to the elements of index.html.
 
-import { bytes, count, duration, loss, percent, qualities, seconds, short, significant } from "./format.js";
+import { bytes, count, duration, loss, ordinal, percent, qualities, seconds, short, significant } from "./format.js";
 import { asked, fields, told } from "./fields.js";
+import { Given } from "./given.js";
 import { Run } from "./model.js";
+import { hand, paint } from "./picture.js";
 import { Plot } from "./plot.js";
 import { Ring } from "./ring.js";
 import { Session } from "./session.js";
 import { Awake, Held, Surroundings, loadPreferences, savePreferences } from "./surroundings.js";
 import { Time } from "./time.js";
-import { describe, gain, ways } from "./words.js";
+import { aboutRun, describe, gain, part, ways } from "./words.js";
 
 /** Time between two looks at the serving node, in milliseconds. */
 const WATCH_MS = { front: 1000, session: 5000, hidden: 10_000 };
@@ -32,11 +34,13 @@ const session = new Session(heard);
 const surroundings = new Surroundings(conditions);
 const awake = new Awake();
 const held = new Held();
+const given = new Given();
 const ring = new Ring($("ring"));
 const plot = new Plot($("plot"));
 const time = new Time($("time"));
 const preferences = loadPreferences({
   power: 1,
+  name: "",
   plugged: false,
   unmetered: true,
   // A phone that darkens its screen stops its tabs; a desktop does not.
@@ -48,10 +52,14 @@ const page = {
   mode: "invited",
   secure: window.isSecureContext,
   transport: "WebTransport" in window,
+  // All of its browsers name this vendor, and no other one does.
+  webkit: navigator.vendor.startsWith("Apple"),
   get https() {
     return `https://${location.host}${location.pathname}${location.hash}`;
   },
   ticket: null,
+  /** Whether no peer serves this page: the link says whom to dial. */
+  apart: false,
   device: null,
   against: null,
   hidden: document.hidden,
@@ -68,10 +76,10 @@ let drawing = null;
 let drawn = -Infinity;
 let watchTimer = null;
 
-/** The worker checks a ticket; here only whether it looks like one. */
+/** The worker checks a ticket, and behind it whom to dial; here only whether it looks like one. */
 function readTicket(hash) {
   const text = hash.slice(1);
-  const known = /^annulus2[0-9a-z]{200,1272}$/i.test(text);
+  const known = /^annulus2[0-9a-z]{200,1272}(&(peer|cert)=[0-9a-f]{64}){0,4}(&title=[\w.~%-]{1,1000})?$/i.test(text);
   return { text, known, problem: Boolean(text) && !known };
 }
 
@@ -83,6 +91,7 @@ async function get(path) {
 
 async function watch() {
   clearTimeout(watchTimer);
+  if (page.apart) return draw();
   try {
     run.info ??= await get("peer.json").catch(() => null);
     run.takeStatus(await get("status"));
@@ -100,12 +109,20 @@ async function watch() {
 /** After each message of the worker. */
 function heard(message) {
   if (message?.type === "device") page.device = { gpu: message.gpu ?? null, problem: message.problem ?? "" };
-  if (message?.type === "event") run.takeEvent(message.event, session.ready?.peer);
+  if (message?.type === "event") {
+    const before = run.own?.samples ?? 0;
+    run.takeEvent(message.event, session.ready?.peer);
+    given.add(session.ready?.run, (run.own?.samples ?? 0) - before);
+  }
+  if (message?.type === "file") showFile(message);
   if (message?.type === "text") showText(message);
   if (message?.type === "answer") showAnswer(message);
   // A trainer that fails before the start could not even look at the device.
   if (session.failure && page.mode === "invited") page.mode = "session";
-  if (!session.active) run.stop();
+  if (!session.active) {
+    run.stop();
+    given.save();
+  }
   held.set(session.active);
   awake.want(session.state === "training" && preferences.awake);
   draw();
@@ -121,6 +138,13 @@ const actions = {
   invited: invite,
   cancel: invite,
   leave: () => session.leave(run.info?.spans > 0 ? LEAVE_MS.split : LEAVE_MS.whole),
+  download: () => session.worker?.postMessage({ type: "file" }),
+  ask: () => (session.schema ? $("inputs").querySelector("input, select, textarea") : $("prompt"))?.focus(),
+  picture: () => {
+    const picture = run.picture(session.ready?.peer);
+    const words = part({ run, picture, name: preferences.name });
+    paint({ members: picture.members, mine: picture.mine, ...words }).toBlob((blob) => hand(blob, "annulus.png", true));
+  },
   pause: () => hold(true),
   resume: () => hold(false),
   "go-on": () => {
@@ -148,6 +172,9 @@ function go(mode) {
 
 function arrive() {
   page.ticket = readTicket(location.hash);
+  page.apart = page.ticket.text.includes("&peer=");
+  const said = new URLSearchParams(page.ticket.text).get("title");
+  if (page.apart && said) run.info = { title: said };
   if (page.ticket.known) invite();
   else go("watch");
 }
@@ -157,7 +184,7 @@ function invite() {
   if (session.active) return;
   session.reset();
   go("invited");
-  if (page.secure && page.transport && !page.device) session.check();
+  if (page.secure && page.transport && !page.webkit && !page.device) session.check();
 }
 
 function start(backend) {
@@ -167,7 +194,7 @@ function start(backend) {
   pausedByHand = pauseTold = false;
   go("session");
   run.begin();
-  session.start(page.ticket.text, backend, preferences.power);
+  session.start(page.ticket.text, backend, preferences.power, preferences.name);
   watch();
 }
 
@@ -202,6 +229,7 @@ function hold(byHand) {
 function showSettings() {
   $("power").value = Math.round(100 * preferences.power);
   $("power-value").textContent = percent(preferences.power);
+  if (document.activeElement !== $("name")) $("name").value = preferences.name;
   for (const name of ["plugged", "unmetered", "awake"]) $(name).checked = preferences[name];
   $("plugged-row").hidden = surroundings.onBattery === null;
   $("unmetered-row").hidden = surroundings.metered === null;
@@ -213,6 +241,8 @@ $("settings").addEventListener("input", ({ target }) => {
   if (target.id === "power") {
     preferences.power = Math.min(Math.max(Number(target.value) / 100, 0.1), 1);
     session.tell({ type: "power", value: preferences.power });
+  } else if (target.id === "name") {
+    preferences.name = target.value.trim();
   } else {
     preferences[target.id] = target.checked;
   }
@@ -226,6 +256,7 @@ document.addEventListener("visibilitychange", () => {
   if (!page.hidden) watch();
   drawNow();
 });
+window.addEventListener("pagehide", () => given.save());
 window.addEventListener("pagehide", ({ persisted }) => (persisted ? sleep(true) : session.tell({ type: "leave" })));
 document.addEventListener("freeze", () => sleep(true));
 document.addEventListener("resume", () => sleep(false));
@@ -276,6 +307,14 @@ function showText({ prompt, text, done, problem }) {
   wait(done, problem);
 }
 
+/** Hands the model to the volunteer. */
+function showFile({ bytes: model, problem }) {
+  if (!model) return put("said", problem);
+  const name = `${run.task ?? "model"}-${short(session.ready?.run)}.safetensors`;
+  hand(new Blob([model], { type: "application/octet-stream" }), name, false);
+  put("said", `${name} is among your downloads.`);
+}
+
 /** Shows what is predicted for a row. */
 function showAnswer({ answer, problem }) {
   const pairs = answer ? told(answer).slice(0, SHOWN_ANSWERS) : [];
@@ -297,7 +336,8 @@ function drawNow() {
   drawn = performance.now();
   const picture = run.picture(session.active || session.state === "ended" ? session.ready?.peer : null);
   const deviceWords = session.ready?.device ?? (session.backend === "cpu" ? "the processor" : page.device?.gpu?.name);
-  drawWords(describe({ ...page, run, session, picture, deviceWords }), picture.split);
+  drawWords(describe({ ...page, run, session, picture, given, deviceWords }), picture.split);
+  put("about", aboutRun(run));
   if (page.hidden) return;
   ring.draw(picture);
   plot.draw(picture);
@@ -306,6 +346,7 @@ function drawNow() {
   put("loss-reading", Number.isFinite(picture.loss) && loss(picture.loss) + aside);
   $("legend-evaluation").hidden = !last;
   $("legend-mine").hidden = picture.since === null;
+  drawNewest(picture);
   drawFacts(picture);
   drawTime(picture);
   drawLinks(picture);
@@ -345,6 +386,7 @@ function drawWords({ name, title, text, cause, progress, actions: wanted, settin
   else $("progress-bar").removeAttribute("value");
   put("progress-text", progress?.text);
   $("settings").hidden = !settings;
+  $("name-row").hidden = session.active;
   put("power-help", `Fraction of time that the ${session.backend === "cpu" || page.device?.gpu === null || split ? "processor" : "GPU"} may work.`);
   drawActions(wanted);
   document.body.dataset.state = session.state;
@@ -369,12 +411,26 @@ function drawActions(wanted) {
   }
 }
 
+/** What the model says now: a text, or how often it is right. */
+function drawNewest({ sample, evaluations }) {
+  const accuracy = evaluations.at(-1)?.metrics?.accuracy;
+  const right = Number.isFinite(accuracy) && `${percent(accuracy)} right on samples that it has never seen.`;
+  const text = sample?.text.trim() || right;
+  $("newest-section").hidden = !text;
+  put("newest-title", sample ? "The model writes now" : "The model is now");
+  put("newest-reading", text && `after round ${count((sample ?? evaluations.at(-1)).round)}`);
+  put("newest", text);
+  // At the end, questions to the model are what is left to do here.
+  if (session.state === "ended" && $("newest-section").nextElementSibling !== $("pair")) $("newest-section").after($("pair"));
+}
+
 function drawFacts(picture) {
   const { live, mine, samples, share, progress, counted, target, left, rate, round, digest, compute, reduce } = picture;
   const [received, sent] = picture.traffic;
   const split = compute + reduce > 0;
   const facts = {
-    own: mine && !picture.split && [count(samples ?? 0), samples ? `${percent(share ?? 0)} of each round` : "none yet"],
+    own: mine && !picture.split && [count(samples ?? 0), samples ? `${percent(share ?? 0)} of each round${
+      picture.rank ? `, ${ordinal(picture.rank[0])} of ${count(picture.rank[1])}` : ""}` : "none yet"],
     round: mine && [seconds(picture.seconds), split && `${seconds(compute)} computing, ${seconds(reduce)} exchanging`],
     done: [percent(progress ?? NaN), `${count(counted)}${target ? ` of ${count(target)}` : ""} samples`],
     left: [duration(left), Number.isFinite(rate) && `at ${significant(rate)} samples a second`],
@@ -413,13 +469,19 @@ $("copy").addEventListener("click", async ({ currentTarget }) => {
   setTimeout(put, 1600, "copy-word", "Copy");
 });
 
+/** A peer's name in a list. */
+function who(peer, mine) {
+  const own = peer === mine;
+  return make("b", own ? "mine" : run.names.has(peer) ? "called-so" : "", own ? "This tab" : run.called(peer));
+}
+
 function drawLinks({ links, mine, server }) {
   const shown = links.slice(0, SHOWN_LINKS);
   $("links-section").hidden = !shown.length;
-  put("links-peer", server ? ` (${short(server, 4)})` : "");
+  put("links-peer", server ? ` (${run.called(server)})` : "");
   put("links-reading", ways(links) + (links.length > shown.length ? `; the first ${SHOWN_LINKS}` : ""));
-  once($("links"), [shown.map(({ peer, link }) => [peer, link]), mine], () => shown.map(({ peer, link }) =>
-    make("li", "", make("span", "", make("b", peer === mine ? "mine" : "", peer === mine ? "This tab" : short(peer, 4))),
+  once($("links"), [shown.map(({ peer, link }) => [run.called(peer), link]), mine], () => shown.map(({ peer, link }) =>
+    make("li", "", make("span", "", who(peer, mine)),
       make("span", "when", link))));
 }
 
@@ -436,9 +498,8 @@ const CHANGES = { failed: "failed", evicted: "was put out" };
 
 function drawChanges({ changes, mine }) {
   const shown = changes.slice(-SHOWN_CHANGES).reverse();
-  once($("changes"), [shown, mine], () => shown.length ? shown.map(({ peer, change, round, reason }) => {
-    const who = make("b", peer === mine ? "mine" : "", peer === mine ? "This tab" : short(peer, 4));
-    const what = change === "warning" ? [reason] : [who, ` ${CHANGES[change] ?? change}${reason ? `: ${reason}` : ""}`];
+  once($("changes"), [shown, shown.map(({ peer }) => run.called(peer)), mine], () => shown.length ? shown.map(({ peer, change, round, reason }) => {
+    const what = change === "warning" ? [reason] : [who(peer, mine), ` ${CHANGES[change] ?? change}${reason ? `: ${reason}` : ""}`];
     return make("li", "", make("span", "", ...what), make("span", "when", round ? `round ${count(round)}` : ""));
   }) : [make("li", "when", "No peer has come or gone yet.")]);
 }

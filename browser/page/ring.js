@@ -8,6 +8,8 @@ const INNER = 74;
 const LABEL = 123;
 /** More would run into each other. */
 const MAX_LABELS = 12;
+/** Letters of a name that fit beside the ring. */
+const LETTERS = 9;
 const FAREWELL_MS = 2600;
 /** The sliver that a member keeps that contributed nothing, as a share. */
 const LEAST = 0.012;
@@ -27,10 +29,10 @@ export function arcs(members, mine) {
   const sizes = members.map(({ weight }) => Math.max(total ? weight / total : 1, LEAST));
   const scale = (360 - n * gap) / sizes.reduce((a, b) => a + b, 0);
   let end = gap / 2;
-  const placed = members.map(({ peer, weight }, i) => {
+  const placed = members.map(({ peer, name, weight }, i) => {
     const start = end;
     end += sizes[i] * scale + gap;
-    return { peer, share: weight === null ? null : total ? weight / total : 0, start, length: sizes[i] * scale };
+    return { peer, name, share: weight === null ? null : total ? weight / total : 0, start, length: sizes[i] * scale };
   });
   const own = placed.find(({ peer }) => peer === mine);
   return placed.map((arc) => ({ ...arc, start: arc.start - (own ? own.start + own.length / 2 : 0) }));
@@ -65,7 +67,7 @@ export class Ring {
     this.done.setAttribute("stroke-dasharray", `${360 * (progress ?? 0)} 360`);
 
     // The picture for those who do not see it.
-    const shares = placed.slice(0, MAX_LABELS).map(({ peer, share }) => [peer === mine ? "this tab" : short(peer, 4), said(share)].join(" ").trim());
+    const shares = placed.slice(0, MAX_LABELS).map(({ peer, name, share }) => [peer === mine ? "this tab" : name ?? short(peer, 4), said(share)].join(" ").trim());
     this.picture.setAttribute("aria-label", texts.length
       ? `The ring at ${texts.slice(0, 2).join(" ")}: ${texts[2]}, in ring order ${shares.join(", ")}${placed.length > MAX_LABELS ? " and more" : ""}; ${percent(progress)} of the run is done.`
       : "The ring: its members are not known yet.");
@@ -88,14 +90,20 @@ export class Ring {
   }
 }
 
-function label({ peer, share, start, length }, mine) {
+function label({ peer, name, share, start, length }, mine) {
   const angle = ((start + length / 2 - 90) * Math.PI) / 180;
   const [x, y] = [LABEL * Math.cos(angle), (LABEL + 5) * Math.sin(angle) - 3];
   const anchor = x > 50 ? "start" : x < -50 ? "end" : "middle";
   const own = peer === mine;
   return svg("text", { "text-anchor": anchor },
-    svg("tspan", { x, y, class: own ? "you" : "name" }, own ? "you" : short(peer, 4)),
+    svg("tspan", { x, y, class: own ? "you" : name ? "called-so" : "name" }, own ? "you" : name ? cut(name) : short(peer, 4)),
     svg("tspan", { x, dy: 15 }, said(share)));
+}
+
+/** A name, as much of it as there is room for. */
+function cut(name) {
+  const letters = [...name];
+  return letters.length > LETTERS ? `${letters.slice(0, LETTERS - 1).join("")}…` : name;
 }
 
 /** A share, if members have shares. */

@@ -24,12 +24,12 @@ export class Session {
     this.post({ type: "check" });
   }
 
-  start(ticket, backend, power) {
+  start(ticket, backend, power, name) {
     if (this.used) this.close(); // What has ended once starts from nothing.
     this.reset();
     this.state = "connecting";
     this.backend = backend;
-    this.post({ type: "start", ticket, backend, power });
+    this.post({ type: "start", ticket, backend, power, name });
     this.used = true;
     this.changed();
   }

@@ -1,6 +1,6 @@
 // The page's words and buttons in each situation. A title is a list of strings and of {soft} parts, which are set back.
 
-import { bytes, count, duration, loss, parameters, percent, plural, qualities, significant } from "./format.js";
+import { bytes, count, duration, loss, ordinal, parameters, percent, plural, qualities, significant } from "./format.js";
 
 const soft = (text) => ({ soft: text });
 const first = (action) => ({ ...action, primary: true });
@@ -9,6 +9,11 @@ const START = { id: "start", label: "Start" };
 const CPU = { id: "start-cpu", label: "Train on the processor" };
 const AGAIN = { id: "retry", label: "Try again" };
 const LEAVE = { id: "leave", label: "Leave" };
+const DOWNLOAD = { id: "download", label: "Download the model" };
+const ASK = { id: "ask", label: "Ask the model" };
+const PICTURE = { id: "picture", label: "A picture of your part" };
+/** Stock tasks in words; one's own go by their names. */
+const TASKS = { gpt: "a language model", digits: "a reader of digits", table: "a model of a table", images: "a namer of pictures" };
 
 /** Gives {name, title, text, cause, progress, actions, settings}; `name` changes with the state, not its numbers. */
 export function describe(situation) {
@@ -18,19 +23,31 @@ export function describe(situation) {
   return { name, text: "", cause: "", actions: [], ...words, title };
 }
 
-/** "Train gpt (0.83 M parameters) with 3 others, on Apple M2". */
+/** What the run trains: "a language model". */
+function kind(run) {
+  return TASKS[run.task] ?? run.task ?? "a model";
+}
+
+/** What the run is about: "To read to my children. It is a language model of 0.83 M parameters." */
+export function aboutRun(run) {
+  const size = run.info?.parameters;
+  const what = run.title && run.task && `It is ${kind(run)}${size ? ` of ${parameters(size)} parameters` : ""}.`;
+  return [run.about, what].filter(Boolean).join(" ");
+}
+
+/** "Train a language model (0.83 M parameters) with 3 others, on Apple M2". */
 function invitation({ run }, device) {
   const size = run.info?.parameters;
   return [
-    soft("Train "), run.task ?? "a model",
-    ...(size ? [soft(` (${parameters(size)} parameters)`)] : []),
+    soft("Train "), run.title || kind(run),
+    ...(size && !run.title ? [soft(` (${parameters(size)} parameters)`)] : []),
     ...(run.size ? [soft(" with "), plural(run.size, "other", "others")] : []),
     ...(device ? [soft(run.size ? ", on " : " on "), device] : []),
   ];
 }
 
 function invited(situation) {
-  const { device, secure, transport, https, run } = situation;
+  const { device, secure, transport, webkit, https, run, given } = situation;
   if (!secure) {
     return {
       title: "You can only watch at this address",
@@ -42,7 +59,16 @@ function invited(situation) {
   if (!transport) {
     return {
       title: "This browser can only watch",
-      text: "It lacks WebTransport, which a tab needs to reach the peers. Chrome, Edge, Firefox 114 and Safari 26.4 have it.",
+      text: "It lacks WebTransport, which a tab needs to reach the peers. Chrome, Edge and Firefox have had it since 2024.",
+      actions: [first(WATCH)],
+    };
+  }
+  if (webkit) {
+    return {
+      title: "This browser can only watch",
+      text: "Safari, and every browser on an iPhone or iPad, stops receiving after 16 MB from a peer, "
+        + "so a tab would freeze within minutes. Take part with Chrome, Edge or Firefox on a computer, or with Chrome on Android.",
+      cause: "WebKit bug 319818",
       actions: [first(WATCH)],
     };
   }
@@ -63,7 +89,17 @@ function invited(situation) {
     };
   }
   const { gpu, problem: cause } = device ?? {};
-  const offer = (name, where, text, ...actions) => ({ name, title: invitation(situation, where), text, cause, actions, settings: Boolean(device) });
+  const before = given.to(run.info?.run);
+  const thanked = before ? ` This browser has already given it ${count(before)} samples.` : "";
+  const offer = (name, where, text, ...actions) => ({
+    name,
+    title: invitation(situation, where),
+    text: text + thanked,
+    cause,
+    // A page that no peer serves has nothing to watch.
+    actions: situation.apart ? actions.filter((action) => action.id !== WATCH.id).map((action, i) => (i ? action : first(action))) : actions,
+    settings: Boolean(device),
+  });
   if (spans) {
     return offer("Ready to hold a part", "the processor",
       `The model is split over its members into ${count(spans)} spans. This tab holds and trains a span between the first and the `
@@ -88,10 +124,17 @@ function invited(situation) {
     first(START), WATCH);
 }
 
-function watching({ run, picture, ticket, secure, transport, https }) {
+function watching({ run, picture, ticket, secure, transport, apart, https }) {
   const actions = ticket.known ? [first({ id: "invited", label: "Take part" })]
     : secure ? [] : [{ id: "https", label: "Open over https to take part", href: https }];
   if (ticket.problem) return { ...UNREADABLE, actions };
+  if (apart) {
+    return {
+      title: "Take part in a run",
+      text: "This copy of the page shows the run as soon as this tab takes part.",
+      actions,
+    };
+  }
   if (run.answering === false) {
     return {
       title: run.status ? "No answer from this page's peer" : "Nobody answers here",
@@ -104,10 +147,12 @@ function watching({ run, picture, ticket, secure, transport, https }) {
     return { title: "This page's peer takes a break", text: `It left the ring: ${run.status.waiting}. The others carry on${
       run.machine?.paused ? "" : ", and it comes back by itself"}.`, actions };
   }
-  if (run.status.phase === "done") return { title: "The run is complete", text: summary(picture) };
+  if (run.status.phase === "done") {
+    return { title: "The run is complete", text: `${summary(picture)} Its members have the model: ask one of them for it.`, actions };
+  }
   return {
     name: "Watching",
-    title: [soft("Watching "), run.task ?? "the run", ...(run.size ? [soft(" learn with "), plural(run.size, "peer", "peers")] : [])],
+    title: [soft("Watching "), run.title || (run.task ? kind(run) : "the run"), ...(run.size ? [soft(" learn with "), plural(run.size, "peer", "peers")] : [])],
     text: (picture.left > 0 ? `About ${duration(picture.left)} left. ` : "")
       + (ticket.known || !secure || !transport ? "" : "To take part with this tab, open an invitation link, which ends in a ticket (#annulus2…)."),
     actions,
@@ -143,9 +188,9 @@ const STATES = {
     : ["Following the run", "The model is here. This tab applies the rounds since then, and enters the ring.", {}],
   // Without a bar: drawing a moving one takes a sixth of a processor core, for minutes.
   aside: () => ["Standing aside", "The run would be slower with this tab, so it does not train for now. It keeps a copy of the model, and is tried again by itself.", null],
-  training: ({ picture, deviceWords }) => picture.split && !picture.counted
+  training: ({ run, picture, deviceWords }) => picture.split && !picture.counted
     ? ["Waiting for others", "Training begins when each part of the model has a holder.", null, { id: "pause", label: "Pause" }]
-    : [["Training", ...(deviceWords ? [soft(` on ${deviceWords}`)] : [])],
+    : [["Training", ...(run.title ? [` ${run.title}`] : []), ...(deviceWords ? [soft(` on ${deviceWords}`)] : [])],
       picture.progress === null || !picture.live ? "The first round is under way."
         : `${percent(picture.progress)} of the run is done${picture.left > 0 ? `, about ${duration(picture.left)} left` : ""}.`,
       null, { id: "pause", label: "Pause" }],
@@ -163,14 +208,19 @@ function partaking(situation) {
   if (session.state === "left") {
     return {
       title: "You have left the run",
-      text: `The others carry on. ${thanks(picture)}`,
+      text: `The others carry on. ${thanks(situation)}`,
       cause: session.detail,
-      actions: [first({ ...AGAIN, label: "Join again" }), WATCH],
+      actions: [first({ ...AGAIN, label: "Join again" }), ...(picture.samples ? [PICTURE] : []), WATCH],
       settings: true,
     };
   }
   if (session.state === "ended") {
-    return { title: "The run is complete", text: `${summary(picture, session.done)} ${thanks(picture)}`, cause: session.detail };
+    return {
+      title: "The run is complete",
+      text: `${summary(picture, session.done)} ${thanks(situation)}`,
+      cause: session.detail,
+      actions: [...(picture.split ? [] : [first(DOWNLOAD), ...(session.generates || session.schema ? [ASK] : [])]), ...(picture.samples ? [PICTURE] : [])],
+    };
   }
   const [title, text, progress, action] = (STATES[session.state] ?? STATES.connecting)(situation);
   return {
@@ -189,8 +239,26 @@ function summary(picture, done) {
   return `${count(picture.round)} rounds, ${count(picture.counted)} samples, each counted once; ${[`loss ${loss(evaluation.loss)}`, ...qualities(evaluation.metrics)].join("; ")}.`;
 }
 
-function thanks({ samples, counted }) {
-  return samples ? `This tab worked through ${count(samples)} samples, ${percent(samples / counted)} of all. Thank you.` : "";
+function thanks({ run, given, picture: { samples, counted, rank } }) {
+  if (!samples) return "";
+  const { samples: all, runs } = given.all;
+  return [
+    `This tab worked through ${count(samples)} samples, ${percent(samples / counted)} of all`,
+    rank ? `, which makes it the ${ordinal(rank[0])} of ${count(rank[1])}. Thank you.` : ". Thank you.",
+    all > samples ? ` This browser has given ${count(all)} samples to ${plural(runs, "run", "runs")} so far.` : "",
+  ].join("");
+}
+
+/** The words of the picture: one large line, and others below. */
+export function part({ run, name, picture: { samples, counted, rank, members } }) {
+  const share = `${percent(samples / counted)} of ${run.title || kind(run)}`;
+  return {
+    large: `${count(samples)} samples`,
+    lines: [
+      `${name || "This browser"} computed ${share}${rank ? `, the ${ordinal(rank[0])} of ${count(rank[1])} helpers` : ""}.`,
+      `${plural(members.length, "machine trains", "machines train")} it together, with Annulus.`,
+    ],
+  };
 }
 
 const UNREADABLE = {
@@ -217,6 +285,7 @@ export function gain({ time, timeIsMine, sampleBytes, members }) {
 /** One entry for each kind of failure: title, text, actions. The worker's own words follow as the cause. */
 const FAILURES = {
   ticket: [UNREADABLE.title, UNREADABLE.text],
+  revoked: ["Your invitation was taken back", "A member of the run has revoked the ticket in this link. Ask the person who invited you for a new one."],
   refused: ["The run refused this ticket", "It belongs to another run or another release. Ask the person who invited you for a new link."],
   unreachable: ["Nobody answers", "No member that the ticket names could be reached. They may have stopped, or this network may block UDP.", AGAIN],
   kernel: ["A GPU program does not work here", "The browser or its driver could not run one of the programs that training needs, so the tab did not join.", CPU, AGAIN],
@@ -233,7 +302,8 @@ const FAILURES = {
 };
 
 function failed({ failure, backend, detail }) {
-  const [title, text, ...others] = FAILURES[failure?.kind] ?? FAILURES.internal;
+  const revoked = failure?.kind === "refused" && failure.message.includes("revoked");
+  const [title, text, ...others] = FAILURES[revoked ? "revoked" : failure?.kind] ?? FAILURES.internal;
   const [best, ...rest] = [...others, WATCH].filter((action) => action !== CPU || backend !== "cpu");
   return { title, text, cause: failure?.message ?? detail, actions: [first(best), ...rest] };
 }
