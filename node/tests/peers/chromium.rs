@@ -1,5 +1,6 @@
 //! A real Chromium, driven over the DevTools protocol. Tabs share one, each as if in a browser of its own (a browser
-//! context); a tab that is to be stopped or to crash has a browser alone.
+//! context); a tab that is to be stopped or to crash has a browser alone. `crate::firefox` opens tabs in a Firefox, which
+//! speaks WebDriver BiDi instead: messages of the same shape with other methods.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 use crate::common::{Folder, Node, PATIENCE, digests, digests_of};
@@ -37,14 +38,17 @@ const FLAGS: [&str; 18] = [
 ];
 
 /// Keeps what the worker says, for the test to read; changes nothing.
-const LISTEN: &str = "
+pub const LISTEN: &str = "
     self.__log = [];
     const Plain = Worker;
     self.Worker = class extends Plain {
         constructor(...args) {
             super(...args);
             self.__worker = this;
-            this.addEventListener('message', (event) => self.__log.push(event.data));
+            this.addEventListener('message', ({ data }) => {
+                if (data.bytes) self.__file = data.bytes;
+                self.__log.push({ ...data, bytes: undefined });
+            });
         }
     };
 ";
@@ -58,12 +62,23 @@ pub fn installed() -> Option<PathBuf> {
         "google-chrome-stable",
         "chrome",
     ];
-    let named = std::env::var_os("ANNULUS_CHROMIUM").map(PathBuf::from);
+    find("ANNULUS_CHROMIUM", &names)
+}
+
+/// The program that a variable of the environment names, or the first of these names that is installed.
+pub fn find(variable: &str, names: &[&str]) -> Option<PathBuf> {
+    let named = std::env::var_os(variable).map(PathBuf::from);
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = names
         .iter()
         .flat_map(|name| std::env::split_paths(&path).map(move |dir| dir.join(name)));
     named.into_iter().chain(found).find(|file| file.is_file())
+}
+
+/// Where the build puts the page.
+pub fn built_page() -> PathBuf {
+    let mut folders = Path::new(env!("CARGO_BIN_EXE_annulus")).ancestors();
+    folders.nth(2).expect("a target folder").join("browser")
 }
 
 /// A browser and the page that nodes serve, or the reason to skip.
@@ -72,11 +87,7 @@ pub fn ready() -> Option<PathBuf> {
         eprintln!("skipped: no Chromium is installed (Debian: chromium), so no tab can be tried");
         return None;
     };
-    let page = Path::new(env!("CARGO_BIN_EXE_annulus"))
-        .ancestors()
-        .nth(2)
-        .expect("a target folder")
-        .join("browser");
+    let page = built_page();
     if !page.join("index.html").exists() {
         eprintln!(
             "skipped: {} is not there; `cargo xtask browser` builds the page",
@@ -141,24 +152,29 @@ const UNTIL_THE_TESTS_END: &str =
     r#"profile=$1; shift; "$@" & read -r end; kill -KILL $!; rm -rf "$profile"; kill -KILL 0"#;
 
 /// A browser's processes.
-struct Browser {
+pub struct Browser {
     child: Child,
-    /// Where it listens for the DevTools protocol.
-    address: String,
+    /// Where it listens for its driver.
+    pub address: String,
     _profile: Folder,
 }
 
 impl Browser {
     fn start(program: &Path) -> Self {
         let profile = Folder::new("chromium");
+        let data = format!("--user-data-dir={}", profile.0.display());
+        let args = [&FLAGS[..], &[&data, "about:blank"]].concat();
+        Self::launch(program, &args, profile, "DevTools listening on ")
+    }
+
+    /// Starts a browser that names its address for drivers behind these words.
+    pub fn launch(program: &Path, args: &[&str], profile: Folder, words: &str) -> Self {
         let mut command = Command::new("sh");
         command
             .args(["-c", UNTIL_THE_TESTS_END, "sh"])
             .arg(&profile.0)
             .arg(program)
-            .args(FLAGS)
-            .arg(format!("--user-data-dir={}", profile.0.display()))
-            .arg("about:blank");
+            .args(args);
         command
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
@@ -171,7 +187,7 @@ impl Browser {
         let address = lines
             .by_ref()
             .map_while(Result::ok)
-            .find_map(|line| line.strip_prefix("DevTools listening on ").map(str::to_owned))
+            .find_map(|line| line.strip_prefix(words).map(str::to_owned))
             .expect("the browser says where it listens");
         // Or it waits for a reader of its complaints.
         std::thread::spawn(move || lines.for_each(drop));
@@ -212,10 +228,11 @@ pub struct Tab {
     pub name: &'static str,
     browser: Arc<Browser>,
     /// The browser context: cookies, caches and storage that other tabs do not see.
-    context: Value,
+    pub context: Value,
     target: Value,
     socket: WebSocket<MaybeTlsStream<TcpStream>>,
-    session: String,
+    /// The DevTools session; none of a browser that speaks WebDriver BiDi.
+    session: Option<String>,
     next: u64,
     /// All that the worker has said to the page.
     pub log: Vec<Value>,
@@ -234,34 +251,50 @@ impl Tab {
     }
 
     fn open_in(browser: Arc<Browser>, name: &'static str, url: &str) -> Self {
+        let mut tab = Self::connect(browser, name);
+        tab.context = tab.call("Target.createBrowserContext", json!({}))["browserContextId"].take();
+        tab.target = tab.new_target();
+        let attach = json!({"targetId": tab.target, "flatten": true});
+        let session = tab.call("Target.attachToTarget", attach);
+        tab.session = session["sessionId"].as_str().map(str::to_owned);
+        assert!(tab.session.is_some(), "{session}");
+        let workers = json!({"autoAttach": true, "waitForDebuggerOnStart": false, "flatten": true});
+        tab.call("Target.setAutoAttach", workers);
+        tab.call("Runtime.enable", json!({}));
+        tab.call("Page.enable", json!({}));
+        tab.before_scripts(LISTEN);
+        tab.navigate(url);
+        tab
+    }
+
+    /// Runs a script before those of pages that are opened later.
+    pub fn before_scripts(&mut self, source: &str) {
+        self.call("Page.addScriptToEvaluateOnNewDocument", json!({"source": source}));
+    }
+
+    /// Opens a page in the tab.
+    pub fn navigate(&mut self, url: &str) {
+        self.call("Page.navigate", json!({"url": url}));
+    }
+
+    /// A driver of a browser, without a page yet.
+    pub fn connect(browser: Arc<Browser>, name: &'static str) -> Self {
         let (socket, _) = tungstenite::connect(&browser.address).expect("the browser answers");
         let MaybeTlsStream::Plain(stream) = socket.get_ref() else {
             unreachable!("the address is ws://");
         };
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-        let mut tab = Self {
+        Self {
             name,
             browser,
             context: Value::Null,
             target: Value::Null,
             socket,
-            session: String::new(),
+            session: None,
             next: 0,
             log: Vec::new(),
             console: Vec::new(),
-        };
-        tab.context = tab.call("Target.createBrowserContext", json!({}))["browserContextId"].take();
-        tab.target = tab.new_target();
-        let attach = json!({"targetId": tab.target, "flatten": true});
-        let session = tab.call("Target.attachToTarget", attach);
-        tab.session = session["sessionId"].as_str().expect("a session").to_owned();
-        let workers = json!({"autoAttach": true, "waitForDebuggerOnStart": false, "flatten": true});
-        tab.call("Target.setAutoAttach", workers);
-        tab.call("Runtime.enable", json!({}));
-        tab.call("Page.enable", json!({}));
-        tab.call("Page.addScriptToEvaluateOnNewDocument", json!({"source": LISTEN}));
-        tab.call("Page.navigate", json!({"url": url}));
-        tab
+        }
     }
 
     /// Opens an empty page in the tab's window.
@@ -275,12 +308,12 @@ impl Tab {
         self.next += 1;
         let id = self.next;
         let mut message = json!({"id": id, "method": method, "params": params});
-        if !self.session.is_empty()
+        if let Some(session) = &self.session
             && !["Browser.", "Target.create"]
                 .iter()
                 .any(|of| method.starts_with(of))
         {
-            message["sessionId"] = self.session.clone().into();
+            message["sessionId"] = session.clone().into();
         }
         self.socket
             .send(Message::text(message.to_string()))
@@ -317,12 +350,16 @@ impl Tab {
             }
             Some("Runtime.consoleAPICalled") => self.console.push(params["args"].to_string()),
             Some("Runtime.exceptionThrown") => self.console.push(params["exceptionDetails"].to_string()),
+            Some("log.entryAdded") => self.console.push(params["text"].to_string()),
             _ => {}
         }
     }
 
     /// The value of an expression in the page; promises are waited for.
     pub fn evaluate(&mut self, expression: &str) -> Value {
+        if self.session.is_none() {
+            return self.evaluate_in_firefox(expression);
+        }
         let params = json!({"expression": expression, "returnByValue": true, "awaitPromise": true});
         let result = self.call("Runtime.evaluate", params);
         assert!(
@@ -423,7 +460,13 @@ impl Tab {
 
     /// A picture of the page.
     pub fn screenshot(&mut self, file: &Path) {
-        let shot = self.call("Page.captureScreenshot", json!({"format": "png"}));
+        let shot = match self.session {
+            Some(_) => self.call("Page.captureScreenshot", json!({"format": "png"})),
+            None => {
+                let context = self.context.clone();
+                self.call("browsingContext.captureScreenshot", json!({"context": context}))
+            }
+        };
         let text = shot["data"].as_str().expect("a picture");
         std::fs::write(file, base64(text)).expect("the picture can be written");
     }
@@ -494,6 +537,9 @@ impl Drop for Tab {
         if std::thread::panicking() {
             eprintln!("--- {}:\n{}", self.name, self.story());
         }
+        if self.session.is_none() {
+            return;
+        }
         // Ends all that it has open. A browser that is gone cannot answer.
         self.next += 1;
         let dispose = json!({
@@ -506,7 +552,7 @@ impl Drop for Tab {
 }
 
 /// Decodes base 64 (RFC 4648), padding and all.
-fn base64(text: &str) -> Vec<u8> {
+pub fn base64(text: &str) -> Vec<u8> {
     let value = |c: u8| match c {
         b'A'..=b'Z' => c - b'A',
         b'a'..=b'z' => c - b'a' + 26,

@@ -16,6 +16,7 @@ mod elsewhere;
 mod exported;
 #[cfg(unix)]
 mod files;
+mod firefox;
 mod floods;
 mod graph;
 mod graph_in_tabs;
@@ -44,6 +45,8 @@ mod table;
 mod table_in_tabs;
 mod tabs;
 mod tabs_asleep;
+mod tabs_from_elsewhere;
+mod tabs_in_firefox;
 mod task_layers;
 mod tickets;
 mod writing;
