@@ -125,7 +125,7 @@ impl<'a> Participant<'a> {
                 Engine::Spans(spans)
             }
         };
-        let stops = manifest.early_stop.is_some();
+        let gains = Gains::of(&local.out, manifest.early_stop.is_some());
         let host = NativeHost {
             workers: Workers::start(
                 engine,
@@ -165,7 +165,7 @@ impl<'a> Participant<'a> {
             last_loss: f32::NAN,
             last_eval: None,
             samples,
-            gains: Gains::of(&local.out, stops),
+            gains,
             clock: Clock::of(setup.time),
             refused: None,
             failure: None,

@@ -139,7 +139,7 @@ fn peers<'a>(view: &'a RunView) -> Vec<PeerStatus<'a>> {
         members.position(|share| share.peer == name).unwrap_or(usize::MAX)
     };
     peers.sort_by_cached_key(|(name, peer)| (!peer.member, place(name)));
-    let status = |(peer, part): (&'a String, &Peer)| PeerStatus {
+    let status = |(peer, part): (&'a String, &'a Peer)| PeerStatus {
         peer,
         name: part.name.as_deref(),
         member: part.member,

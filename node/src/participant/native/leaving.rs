@@ -138,6 +138,7 @@ impl NativeHost<'_> {
                         return;
                     }
                 }
+                Some(WorkerResult::Wrote(of, text, took)) => self.on_sample(of, text, took),
                 Some(WorkerResult::Computed(_)) => {}
                 None => return,
             }
