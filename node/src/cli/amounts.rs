@@ -1,7 +1,7 @@
 //! Amounts as they are typed: fractions, times and sizes. An error says what to write.
 
-pub use crate::options::seconds;
 use crate::net::hello::{NAME_LIMIT, name_of, named};
+pub use crate::options::seconds;
 use annulus_core::Contact;
 use std::time::Duration;
 
