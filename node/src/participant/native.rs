@@ -8,7 +8,6 @@ use crate::net::link::{DialError, LinkEvent, Refusal};
 use crate::net::mapping::Outside;
 use crate::net::quic::QuicLink;
 use crate::options::Local;
-use crate::participant::budget::BY_TIME_ALONE;
 use crate::participant::compute::ComputeResult;
 use crate::participant::driver::Driver;
 use crate::participant::error::Error;
@@ -46,7 +45,7 @@ mod restoring;
 mod samples;
 mod working;
 
-use gains::{Clock, Gains};
+use gains::{Clock, Gains, evaluate_for};
 use look::{Meeting, is_member_with};
 use nearby::Nearby;
 use restoring::{Disk, Restored};
@@ -89,12 +88,7 @@ impl<'a> Participant<'a> {
         start: Instant,
         sink: Sink<'a>,
     ) -> Self {
-        if let Some(stop) = manifest.early_stop {
-            if stop.patience != BY_TIME_ALONE || local.eval_every == 0 {
-                local.eval_every = stop.every.get().into();
-            }
-            local.keep_best = true;
-        }
+        evaluate_for(&manifest, &mut local);
         let (to_loop, results) = unbounded_channel();
         let (to_us, written) = unbounded_channel();
         let (found, answers) = unbounded_channel();

@@ -2,12 +2,25 @@
 
 use super::NativeHost;
 use crate::net::quic::QuicLink;
+use crate::options::Local;
+use crate::participant::budget::BY_TIME_ALONE;
 use crate::participant::driver::Driver;
 use crate::participant::host::Host;
 use crate::store::evals;
-use annulus_core::{EarlyStop, Input};
+use annulus_core::{EarlyStop, Input, Manifest};
 use std::path::Path;
 use std::time::{Duration, Instant};
+
+/// Has a peer evaluate and keep its best state as a run asks that may stop early.
+pub(super) fn evaluate_for(manifest: &Manifest, local: &mut Local) {
+    let Some(stop) = manifest.early_stop else {
+        return;
+    };
+    if stop.patience != BY_TIME_ALONE || local.eval_every == 0 {
+        local.eval_every = stop.every.get().into();
+    }
+    local.keep_best = true;
+}
 
 /// The evaluations so far, as far as early stopping needs them.
 #[derive(Debug, Default, PartialEq)]
