@@ -48,13 +48,12 @@ const FEW: usize = 8;
 const MANY: usize = 20;
 
 /// The arguments that most people need of commands that have many.
-const USUAL: [&str; 17] = [
+const USUAL: [&str; 15] = [
     "ticket",
     "dir",
     "settings",
     "task",
     "data",
-    "keep_data",
     "run",
     "code",
     "out",
@@ -65,7 +64,6 @@ const USUAL: [&str; 17] = [
     "hours",
     "config",
     "dry_run",
-    "tensorboard",
 ];
 
 /// Prints what was asked for.
