@@ -435,13 +435,13 @@ fn the_digest_is_the_text_s() {
 }
 
 #[test]
-fn a_small_model_learns_the_documentation_in_seconds() {
+fn a_small_model_learns_the_tales_in_seconds() {
     let task = gpt(pico());
     let mut run = Run::new(trainer(&task), 3e-3, Schedule::Warmup { steps: 20 });
     run.steps(task.dataset().len(), 400, 8);
     let eval = run.worker.score(run.params).unwrap().unwrap();
     println!("after 400 steps of 512 tokens: {:.3}", eval.loss);
-    // A model that knows nothing has a loss of 5.5, and one that knows how often each byte occurs, 3.2.
+    // A model that knows nothing has a loss of 5.5, and one that knows how often each byte occurs, 3.0.
     assert!(eval.loss < 2.75, "{}", eval.loss);
 }
 
