@@ -49,21 +49,8 @@ const MANY: usize = 20;
 
 /// The arguments that most people need of commands that have many.
 const USUAL: [&str; 15] = [
-    "ticket",
-    "dir",
-    "settings",
-    "task",
-    "data",
-    "run",
-    "code",
-    "out",
-    "device",
-    "listen",
-    "power",
-    "memory",
-    "hours",
-    "config",
-    "dry_run",
+    "ticket", "dir", "settings", "task", "data", "run", "code", "out", "device", "listen", "power", "memory",
+    "hours", "config", "dry_run",
 ];
 
 /// Prints what was asked for.
