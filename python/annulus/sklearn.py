@@ -126,7 +126,8 @@ class AnnulusClassifier(_Estimator):
 
     def predict(self, X: Any) -> np.ndarray:
         """The most likely class of each row."""
-        return self.classes_[self.predict_proba(X).argmax(1)]
+        chances = self.predict_proba(X)
+        return self.classes_[chances.argmax(1)]
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """The probability of each class, in the order of `classes_`."""
