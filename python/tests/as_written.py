@@ -854,11 +854,6 @@ def weight_standardization() -> Case:
 
 
 @case
-def local_response_norm() -> Case:
-    return picture_net(nn.Conv2d(4, 4, 3), nn.LocalResponseNorm(2))
-
-
-@case
 def gram_matrix() -> Case:
     def forward(m: Any, x: torch.Tensor) -> torch.Tensor:
         f = m["c"](x).flatten(2)
