@@ -95,6 +95,8 @@ fn with_window(browser: &Path, page: &Path, window: usize, to_send: usize, to_ta
         certificates: link.certificates(),
         port: at.port(),
         addresses: vec![at.to_string()],
+        title: String::new(),
+        about: String::new(),
         task: "none".to_owned(),
         parameters: 0,
         state_bytes: 0,

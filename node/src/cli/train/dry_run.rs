@@ -254,6 +254,8 @@ mod tests {
             samples: 60_000.try_into().unwrap(),
         };
         let local = LocalArgs {
+            name: None,
+            page_copy: None,
             data: None,
             keep_data: false,
             out: None,
