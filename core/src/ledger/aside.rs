@@ -247,7 +247,7 @@ impl Asides {
         (left_us > 0).then_some(Duration::from_micros(left_us))
     }
 
-    /// What is known of a peer that stands aside, or that did so and now has a trial.
+    /// Finds a peer that stands aside, or that did so and now has a trial.
     pub(crate) fn of(&self, peer: PeerId) -> Option<&Aside> {
         self.aside.iter().find(|aside| aside.peer == peer)
     }

@@ -8,7 +8,6 @@ mod room;
 
 use self::expired::Expired;
 use self::follower::Follower;
-pub(crate) use self::pause::Pauses;
 use self::room::has_place;
 use crate::access::invitation::{Admission, Role};
 use crate::access::signature::Signed;

@@ -45,7 +45,7 @@ fn no_gradient_flows_through_a_detached_value() {
     assert_eq!(slope, [1.0 / 3.0, 2.0 / 3.0, 1.0]);
 }
 
-/// The same of a model whose `y` these nodes make.
+/// The loss of a model whose `y` these nodes make, and the slope of its weights.
 fn of_floats(nodes: impl FnOnce(Model) -> Model) -> (f32, Vec<f32>) {
     loss_and_slope(&scaled(nodes))
 }

@@ -315,7 +315,7 @@ fn too_slow(who: PeerId, slow: Slow, wait: Option<Duration>, me: &Peer) -> Strin
     text
 }
 
-/// What makes a run bear slow lines, if it has no local steps yet.
+/// Advises local steps, which make a run bear slow lines, unless it has them.
 fn cure(me: &Peer) -> Option<&'static str> {
     let is_open = me.manifest().local.is_none() && me.manifest().split.is_none();
     is_open.then_some("Rounds that are seldom help: begin the run with local_steps=auto")

@@ -140,12 +140,11 @@ pub(crate) async fn listen(
     link.roam(local.advertise.clone(), local.map_port).await;
     let contact = named(link.contact(), local.name.as_deref());
     let own = Settings::new(identity.key(), right.admission(identity.peer()), contact);
-    let settings = settings(own, manifest, local)?;
     warnings.extend(page.as_ref().and_then(|_| not_for_tabs(manifest)));
     Ok(Home {
         link,
         served,
-        settings,
+        settings: settings(own, manifest, local)?,
         page,
         warnings,
         code: door.as_ref().map(|(door, _)| door.code().to_string()),

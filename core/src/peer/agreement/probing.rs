@@ -156,11 +156,9 @@ impl Agreement {
                     }
                 }
                 Doing::Pausing => {
-                    let late = 2 * shared.detector.answer();
-                    let until = shared.pauses.until(&shared.manifest, late, shared.now);
-                    match until.filter(|_| shared.head().is_full(*peer)) {
-                        Some(_) => at_work = true,
-                        None => drop(slow.insert(*peer)),
+                    at_work = true;
+                    if !may_pause(*peer, shared) {
+                        slow.insert(*peer);
                     }
                 }
                 Doing::Waiting {
@@ -241,6 +239,12 @@ impl Agreement {
         let since = *self.owed_since.entry(peer).or_insert(shared.now);
         shared.now - since > patience
     }
+}
+
+/// Whether a member may go on holding its contribution back for a newcomer.
+fn may_pause(peer: PeerId, shared: &mut Shared) -> bool {
+    let late = 2 * shared.detector.answer();
+    shared.head().is_full(peer) && shared.pauses.until(&shared.manifest, late, shared.now).is_some()
 }
 
 /// The transfers of a waiting member: it claims to have sent `sent` pieces here, and to have received pieces from

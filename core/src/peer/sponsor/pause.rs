@@ -10,7 +10,6 @@ use crate::base::time::Time;
 use crate::peer::catchup::WINDOW;
 use crate::peer::interface::Event;
 use crate::peer::shared::Shared;
-use crate::run::config::Manifest;
 use crate::wire::Slow;
 use crate::wire::view::View;
 use std::time::Duration;
@@ -18,40 +17,11 @@ use std::time::Duration;
 /// A newcomer that had to begin again this often is slower than the ring.
 const OFTEN: u32 = 2;
 
-/// Longest pause of the ring. A guess: a few megabytes of state over a home line, and about the cost of a trial.
-const PAUSE: Duration = Duration::from_secs(6);
-
-/// [`PAUSE`] in a run in which a newcomer may slow the others down.
-const LONG_PAUSE: Duration = Duration::from_secs(20);
-
-/// The ring pauses for at most this fraction of the time, whoever asks for it.
-const REST: u32 = 20;
-
 /// A newcomer that asks for no block for so long is not waited for: its device is busy, or its line hopeless.
 const STILL: Duration = Duration::from_secs(2);
 
 /// A line that takes longer than this for a round, while the ring goes on, cannot bring a newcomer in.
 const HOPELESS: Duration = Duration::from_secs(10);
-
-/// When this ring last paused for a newcomer, as far as this peer knows.
-#[derive(Debug, Default)]
-pub(crate) struct Pauses {
-    since: Option<Time>,
-}
-
-impl Pauses {
-    /// Until when the ring may pause now, if it may. `late` is how much later than others this peer may hear of it.
-    pub fn until(&mut self, manifest: &Manifest, late: Duration, now: Time) -> Option<Time> {
-        let longest = match manifest.tries_newcomers() {
-            true => PAUSE,
-            false => LONG_PAUSE,
-        };
-        let is_past = |since: &mut Time| now - *since > REST * longest;
-        self.since.take_if(is_past);
-        let until = *self.since.get_or_insert(now) + longest + late;
-        (now < until).then_some(until)
-    }
-}
 
 impl Follower {
     /// Whether it has fallen behind before, and not by chance.
