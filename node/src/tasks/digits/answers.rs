@@ -49,7 +49,7 @@ impl Answers {
     fn model(&self) -> Result<Classifier, TaskError> {
         let device = Device::flex();
         let model = Classifier::new(self.kind, self.hidden, &device);
-        Ok(with_tensors(model, &self.tensors, &device)?)
+        with_tensors(model, &self.tensors, &device)
     }
 
     /// The probability of each digit.
