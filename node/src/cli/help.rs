@@ -98,7 +98,7 @@ pub fn in_groups(command: Command) -> Command {
         .map(|(title, names)| list(&command, title, names))
         .collect();
     command.help_template(format!(
-        "{{about-with-newline}}\n{{usage-heading}} {{usage}}{{after-help}}\n{}\nMore, which few people need: {} (annulus help more)\n\n\
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}{{after-help}}\n\n{}\nMore, which few people need: {} (annulus help more)\n\n\
          Options:\n{{options}}",
         groups.join("\n"),
         MORE.join(", ")

@@ -63,7 +63,7 @@ pub struct Args {
     /// Print what the run would need, and do not start it.
     #[arg(long)]
     pub dry_run: bool,
-    /// Settings, as listed below.
+    /// Settings, as `annulus help settings` lists them.
     #[arg(value_name = "KEY=VALUE")]
     pub settings: Vec<String>,
 }

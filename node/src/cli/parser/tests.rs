@@ -68,7 +68,7 @@ fn words_of_other_programs_are_told_what_does_the_same_and_others_nothing() {
         ("join T --port=1", "write --listen"),
         ("train --resume R", "`annulus resume DIR` goes on"),
         ("train --split 2", "write split=2"),
-        ("plan --preset nano", "write preset=nano"),
+        ("plan --task gpt --preset nano", "write preset=nano"),
         ("frobnicate", "there is no command `frobnicate`. See"),
         ("train --frob", "`annulus train` has no option --frob"),
         ("watch R --port 1", "`annulus watch` has no option --port"),
