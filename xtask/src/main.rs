@@ -95,5 +95,6 @@ fn main() -> ExitCode {
 fn root() -> PathBuf {
     // Cargo sets it for `cargo run`; the path at compile time would be wrong after a move.
     let package = std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| "xtask".into(), PathBuf::from);
-    package.parent().map_or_else(|| ".".into(), PathBuf::from)
+    let parent = package.parent().filter(|parent| !parent.as_os_str().is_empty());
+    parent.map_or_else(|| ".".into(), PathBuf::from)
 }

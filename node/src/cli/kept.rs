@@ -159,7 +159,15 @@ mod tests {
         let left = KEPT.iter().filter(|kept| !kept.is_taken).map(|kept| kept.name);
         assert_eq!(
             left.collect::<Vec<_>>(),
-            ["listen", "advertise", "code-role", "host", "keep"]
+            [
+                "name",
+                "listen",
+                "advertise",
+                "code-role",
+                "host",
+                "page-copy",
+                "keep"
+            ]
         );
     }
 }

@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(text.lines().count(), 28);
         assert!(text.lines().all(|line| line.chars().count() <= 100));
         for part in [
-            "digits  run eeeeeeee  101,770 parameters",
+            "Digits for all (digits)  run eeeeeeee  101,770 parameters",
             "training  round 40  loss 0.550  128 samples/s  2 peers",
             "peer      share  samples  link",
             "01010101   62 %    1.60k  that peer",
