@@ -250,7 +250,6 @@ impl Twist<'_> {
                         },
                         Doing::Idle,
                         Doing::Syncing,
-                        Doing::Pausing,
                     ][self.rng.index(4)];
                 }
             },

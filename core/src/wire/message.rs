@@ -6,7 +6,7 @@
 mod said;
 mod stopping;
 
-pub use self::said::{Doing, Leg, Slow};
+pub use self::said::{Doing, Leg};
 use crate::access::invitation::{Admission, Revocation};
 use crate::access::signature::{Signature, Signed};
 pub use crate::base::id::ViewKey;
@@ -219,10 +219,7 @@ pub enum Message {
         why: Barred,
     },
     /// The run has no place for you now.
-    NoPlace {
-        /// Set if your line is too slow for its rounds.
-        slow: Option<Slow>,
-    },
+    NoPlace,
     /// "I have applied this round", from a follower.
     Followed {
         /// The round.

@@ -12,7 +12,6 @@ mod forged;
 mod guests;
 mod hostile;
 mod influence;
-mod line;
 mod means;
 mod meeting;
 mod newcomer;
