@@ -26,7 +26,7 @@ function load() {
   return module;
 }
 
-async function start({ ticket, backend, power, name }) {
+async function start({ ticket, backend, power, name = "" }) {
   // Both now, while who serves the page is there: it may be gone when the run's data has been fetched.
   const [{ Participant }] = await Promise.all([load(), backend === "cpu" ? inner() : null]);
   const forward = (json, bytes) => self.postMessage({ ...JSON.parse(json), bytes }, bytes ? [bytes.buffer] : []);
