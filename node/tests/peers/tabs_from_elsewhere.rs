@@ -50,6 +50,7 @@ fn serve(folder: PathBuf, path: &'static str) -> (String, Receiver<String>) {
 }
 
 #[test]
+#[ignore = "not seen to pass yet; `cargo xtask prove` runs it"]
 fn a_page_from_a_static_server_joins_by_its_link_and_keeps_the_model() {
     let Some(browser) = ready() else { return };
     let _turn = beside();
@@ -88,7 +89,7 @@ fn a_page_from_a_static_server_joins_by_its_link_and_keeps_the_model() {
     let mut tab = crate::chromium::Tab::open(&browser, "tab", link);
     tab.until(
         "told what before it joins",
-        "document.getElementById('title').textContent.startsWith('Train Tales <b>of</b> the sea')",
+        "document.getElementById('title')?.textContent.startsWith('Train Tales <b>of</b> the sea')",
     );
     tab.until("asked for a name", "!document.getElementById('settings').hidden");
     tab.evaluate(
