@@ -5,6 +5,7 @@ use crate::common::*;
 use std::path::Path;
 
 #[test]
+#[ignore = "takes minutes; `cargo xtask prove` runs it"]
 fn tabs_of_two_browsers_train_together() {
     let (Some(chromium), Some(firefox)) = (ready(), crate::firefox::ready()) else {
         return;
