@@ -39,7 +39,7 @@ pub(super) const KINDS: &[Kind] = &[
     .with(&[("axis", Type::Integer), ("largest", Type::Integer)]),
 ];
 
-/// The places of so many elements, the most extreme one first.
+/// Finds the places of the `count` most extreme elements, the most extreme one first.
 fn places(call: &mut Call, x: Value, axis: usize, count: usize, largest: bool) -> Result<Value, String> {
     let length = x.shape()[axis];
     if count == 0 || count > length {

@@ -217,8 +217,9 @@ impl Predictor {
         let mut actual = Vec::new();
         let take = |row: usize| {
             let cell = rows.cell(row, column);
-            actual.extend(read(cell));
-            read(cell).is_none().then(|| {
+            let value = read(cell);
+            actual.extend(value);
+            value.is_none().then(|| {
                 let shown: String = cell.chars().take(40).collect();
                 Fault {
                     line: rows.line(row),

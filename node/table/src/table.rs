@@ -268,8 +268,8 @@ impl Reading<'_> {
                 ),
                 _ => {}
             }
-            if let Some(Weigher { column, .. }) = weights.filter(|by| by.weight(of(by.column)).is_none()) {
-                let column = *column;
+            if let Some(by) = weights.filter(|by| by.weight(of(by.column)).is_none()) {
+                let column = by.column;
                 add(
                     Some(column),
                     format!("{:?} is no weight: give a number of at least 0", shown(column)),
