@@ -493,7 +493,7 @@ impl Member {
     /// The values are there. The device may continue with the next round's.
     fn put(&mut self, made: Made, shared: &mut Shared) {
         let until = match self.sponsor.waits(&self.view, shared) {
-            true => shared.pauses.until(&shared.manifest, Duration::ZERO, shared.now),
+            true => shared.pauses.mine(shared.me(), &shared.manifest, shared.now),
             false => None,
         };
         self.contribution.put(made, until, shared.now);

@@ -31,15 +31,16 @@ struct Ring {
 impl Ring {
     /// Ann alone, who lets nobody fall more than two rounds behind.
     fn new() -> Self {
-        Self::with_lag(2)
+        Self::with(2, false)
     }
 
-    fn with_lag(lag: Round) -> Self {
+    fn with(lag: Round, stand_aside: bool) -> Self {
         let manifest = Arc::new(Manifest {
             samples: 100.try_into().unwrap(),
             target: 1_000_000.try_into().unwrap(),
             batch: 8.try_into().unwrap(),
             piece: 4.try_into().unwrap(),
+            stand_aside,
             ..Manifest::new(Layout::flat(12))
         });
         let settings = Settings {
@@ -262,7 +263,7 @@ fn ready_said_before_a_new_beginning_admits_nobody() {
 /// On a path of 50 ms, rounds of 3 ms are always far ahead of a newcomer's confirmations.
 #[test]
 fn who_is_behind_because_the_way_is_long_is_let_in() {
-    let mut ring = Ring::with_lag(Settings::LAG);
+    let mut ring = Ring::with(Settings::LAG, false);
     ring.follow();
     let begun = ring.at();
     for _ in 0..20 {
@@ -278,7 +279,7 @@ fn who_is_behind_because_the_way_is_long_is_let_in() {
 /// Otherwise a peer that is slower than the ring could never come in.
 #[test]
 fn the_ring_pauses_once_for_who_had_to_begin_again_twice() {
-    let mut ring = Ring::with_lag(2);
+    let mut ring = Ring::with(2, true);
     ring.follow();
     for _ in 0..2 {
         for _ in 0..6 {
@@ -301,9 +302,9 @@ fn the_ring_pauses_once_for_who_had_to_begin_again_twice() {
     assert_eq!(ring.peers[&ANN].head().members.len(), 2);
 }
 
-#[test]
-fn who_falls_behind_although_the_ring_has_paused_is_told_that_its_line_is_too_slow() {
-    let mut ring = Ring::with_lag(2);
+/// What a newcomer is told that falls behind although the ring has paused for it.
+fn falls_behind_after_a_pause(stand_aside: bool) -> Vec<Message> {
+    let mut ring = Ring::with(2, stand_aside);
     ring.follow();
     for _ in 0..2 {
         for _ in 0..6 {
@@ -324,9 +325,16 @@ fn who_falls_behind_although_the_ring_has_paused_is_told_that_its_line_is_too_sl
     for _ in 0..6 {
         ring.round();
     }
+    ring.told
+}
+
+#[test]
+fn who_falls_behind_although_the_ring_has_paused_is_told_that_its_line_is_too_slow() {
+    let is_sent_away = |message: &Message| matches!(message, Message::NoPlace { slow: Some(_) });
+    assert!(falls_behind_after_a_pause(true).iter().any(is_sent_away));
+    let told = falls_behind_after_a_pause(false);
     assert!(
-        ring.told
-            .iter()
-            .any(|message| matches!(message, Message::NoPlace { slow: Some(_) }))
+        !told.iter().any(is_sent_away),
+        "a run without trials waits for all"
     );
 }

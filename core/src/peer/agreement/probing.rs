@@ -244,7 +244,8 @@ impl Agreement {
 /// Whether a member may go on holding its contribution back for a newcomer.
 fn may_pause(peer: PeerId, shared: &mut Shared) -> bool {
     let late = 2 * shared.detector.answer();
-    shared.head().is_full(peer) && shared.pauses.until(&shared.manifest, late, shared.now).is_some()
+    let is_full = shared.head().is_full(peer);
+    is_full && shared.pauses.allows(peer, &shared.manifest, late, shared.now)
 }
 
 /// The transfers of a waiting member: it claims to have sent `sent` pieces here, and to have received pieces from

@@ -58,8 +58,11 @@ impl Sponsor {
     }
 
     /// Sends away those who have fallen behind although the ring has paused for them, and those to whom a round takes
-    /// for ever.
+    /// for ever. A run without trials waits for all, again and again.
     pub(super) fn send_slow_away(&mut self, shared: &mut Shared) {
+        if !shared.manifest.tries_newcomers() {
+            return;
+        }
         let (bound, now, here) = (prompt(shared), shared.now, shared.head().round);
         let gone = |f: &Follower| f.gap && (f.is_slow(bound) || f.on_its_way(now) > HOPELESS);
         let slow = self.followers.iter().filter(|(_, f)| gone(f));
