@@ -136,6 +136,10 @@ impl Host for Tab<'_> {
                 self.member = false;
                 self.page.state(State::Syncing, &reason.to_string());
             }
+            PeerEvent::TooSlow { peer, .. } if peer == driver.peer().me() => {
+                self.page
+                    .state(State::Following, "this line is too slow for the run");
+            }
             PeerEvent::NoPlace { .. } => self.page.state(State::Following, "waiting for a place"),
             PeerEvent::Committed(_) if self.member => self.page.state(State::Training, ""),
             _ => {}

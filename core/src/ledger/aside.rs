@@ -101,6 +101,8 @@ struct Trial {
     rounds: u32,
     samples: u64,
     us: u64,
+    /// The samples of the round that let them in, for which the others may have paused, and how long it took.
+    entry: (u64, u64),
     /// For how much of that time the newcomers' devices computed, and the others' speeds, summed over the rounds.
     at_work_us: u64,
     speeds_with: u64,
@@ -121,8 +123,13 @@ pub struct Asides {
 impl Trial {
     /// Its cost so far, in microseconds.
     fn cost_us(&self) -> u64 {
-        let usual = u128::from(self.samples) * 1_000_000_000 / u128::from(self.without.max(1));
-        u128::from(self.us).saturating_sub(usual).min(u64::MAX.into()) as u64
+        self.lost_us(self.samples, self.us)
+    }
+
+    /// How much longer than without the newcomers so many samples took.
+    fn lost_us(&self, samples: u64, us: u64) -> u64 {
+        let usual = u128::from(samples) * 1_000_000_000 / u128::from(self.without.max(1));
+        u128::from(us).saturating_sub(usual).min(u64::MAX.into()) as u64
     }
 
     /// Whether it has passed or failed, once that is known.
@@ -151,6 +158,7 @@ impl Trial {
             newcomers,
             without: self.without,
             speeds: self.speeds,
+            entry: self.entry,
             ..Self::default()
         };
     }
@@ -234,9 +242,14 @@ impl Asides {
 
     /// How long a peer that stands aside waits for its next trial.
     pub(crate) fn waits(&self, peer: PeerId) -> Option<Duration> {
-        let aside = self.aside.iter().find(|aside| aside.peer == peer)?;
+        let aside = self.of(peer)?;
         let left_us = aside.until_us.saturating_sub(self.elapsed_us);
         (left_us > 0).then_some(Duration::from_micros(left_us))
+    }
+
+    /// Finds a peer that stands aside, or that did so and now has a trial.
+    pub(crate) fn of(&self, peer: PeerId) -> Option<&Aside> {
+        self.aside.iter().find(|aside| aside.peer == peer)
     }
 
     /// The peers that stand aside since a round.
@@ -258,6 +271,8 @@ impl Asides {
             self.elapsed_us = self.elapsed_us.saturating_add(us);
             if let Some(samples) = samples {
                 self.measure(samples, us, told);
+            } else if let Some(trial) = self.trial.as_mut().filter(|trial| trial.entry.1 == 0) {
+                trial.entry.1 = us;
             }
         }
         let was = |peer: &PeerId| told.before.iter().any(|(m, _)| m == peer);
@@ -289,6 +304,7 @@ impl Asides {
                 newcomers: new,
                 without,
                 speeds: told.speeds(|peer| told.stays(peer)),
+                entry: (told.weight, 0),
                 ..Trial::default()
             });
         }
@@ -388,7 +404,8 @@ impl Asides {
     }
 
     fn put_aside(&mut self, trial: &Trial, peers: &[PeerId], cause: Option<Cause>, round: Round) {
-        let cost_us = trial.cost_us().saturating_mul(COSTS);
+        let entry_us = trial.lost_us(trial.entry.0, trial.entry.1);
+        let cost_us = trial.cost_us().saturating_add(entry_us).saturating_mul(COSTS);
         for (place, peer) in (1..).zip(peers) {
             let before = self.aside.iter().position(|aside| aside.peer == *peer);
             let before = before.map_or(0, |at| self.aside.remove(at).trials);

@@ -22,7 +22,7 @@ use std::collections::VecDeque;
 
 /// Blocks requested from one member at a time: enough to hide a round trip, few enough that the members' own
 /// traffic hardly suffers.
-const WINDOW: usize = 2;
+pub(crate) const WINDOW: usize = 2;
 
 /// Followed rounds that are kept to bring late blocks up to date. A member that serves blocks is at most one round
 /// behind the sponsor.

@@ -14,10 +14,6 @@ use crate::peer::spot_check;
 use std::ops::Range;
 use std::time::Duration;
 
-/// How long a contribution may be held back for a slow newcomer, if that is more than half of its compute time.
-/// Well below what other members take for a failure.
-const HOLD: Duration = Duration::from_millis(300);
-
 /// A trial of the device should take this long, given its known speed.
 const TRIAL: Duration = Duration::from_secs(2);
 
@@ -29,7 +25,7 @@ enum Values {
     /// The device is at work.
     Computing,
     /// Computed, but not handed in yet.
-    Held { made: Made, since: Time, until: Time },
+    Held { made: Made, until: Time },
     /// They wait for a reduce, or are in one; kept for another attempt.
     Ready(Made),
 }
@@ -228,29 +224,19 @@ impl Contribution {
         None
     }
 
-    /// Hands in the values, or holds them back for a slow newcomer. To others, a member that holds its values back
-    /// is still computing.
-    pub fn put(&mut self, made: Made, hold: bool, now: Time) {
-        if hold {
-            let until = now + HOLD.max(made.compute / 2);
-            let since = now;
-            self.values = Values::Held { made, since, until };
-        } else {
-            self.hand_in(made, now);
+    /// Hands in the values, or holds them back until then for a slow newcomer.
+    pub fn put(&mut self, made: Made, hold: Option<Time>, now: Time) {
+        match hold {
+            Some(until) => self.values = Values::Held { made, until },
+            None => self.hand_in(made, now),
         }
     }
 
-    /// Hands in values that were held back. Returns for how long.
-    pub fn release(&mut self, now: Time) -> Option<Duration> {
+    /// Hands in values that were held back.
+    pub fn release(&mut self, now: Time) {
         match std::mem::replace(&mut self.values, Values::Computing) {
-            Values::Held { made, since, .. } => {
-                self.hand_in(made, now);
-                Some(now - since)
-            }
-            other => {
-                self.values = other;
-                None
-            }
+            Values::Held { made, .. } => self.hand_in(made, now),
+            other => self.values = other,
         }
     }
 

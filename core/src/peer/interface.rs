@@ -15,7 +15,7 @@ use crate::reach::links::LinkOutput;
 use crate::state::moments::Moments;
 pub use crate::state::pass::{Pass, SpanDone, SpanWork};
 pub use crate::wire::Lane;
-use crate::wire::{Message, ViewKey};
+use crate::wire::{Message, Slow, ViewKey};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -222,6 +222,15 @@ pub enum Event {
     NoPlace {
         /// It asks again after so long.
         wait: Duration,
+    },
+    /// A newcomer cannot keep up with the rounds: this peer, or one that follows it.
+    TooSlow {
+        /// The newcomer.
+        peer: PeerId,
+        /// What its line carries, and what it would have to.
+        slow: Slow,
+        /// If it is this peer: it tries again after so long.
+        wait: Option<Duration>,
     },
     /// This peer's contribution to a round was refused.
     NotFinite {

@@ -492,8 +492,11 @@ impl Member {
 
     /// The values are there. The device may continue with the next round's.
     fn put(&mut self, made: Made, shared: &mut Shared) {
-        let hold = self.sponsor.waits(&self.view, shared);
-        self.contribution.put(made, hold, shared.now);
+        let until = match self.sponsor.waits(&self.view, shared) {
+            true => shared.pauses.mine(shared.me(), &shared.manifest, shared.now),
+            false => None,
+        };
+        self.contribution.put(made, until, shared.now);
         self.contribution.ask_ahead(shared);
         spot_check::go_on(shared);
     }
@@ -506,9 +509,7 @@ impl Member {
         if shared.now < until && self.sponsor.waits(&self.view, shared) {
             return Next::Stay;
         }
-        if let Some(waited) = self.contribution.release(shared.now) {
-            self.sponsor.waited(waited);
-        }
+        self.contribution.release(shared.now);
         self.start_if_ready(shared)
     }
 

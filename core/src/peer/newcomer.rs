@@ -8,6 +8,7 @@ use crate::access::invitation::Role;
 use crate::base::id::{Digest, PeerId, Round};
 use crate::base::planted::Bug;
 use crate::base::time::Time;
+use crate::ledger::aside::Aside;
 use crate::ledger::check::READY_ROUNDS;
 use crate::ledger::tickets::Barred;
 use crate::ledger::{Head, Ready, Record};
@@ -65,6 +66,8 @@ pub(crate) struct Newcomer {
     full: BTreeSet<PeerId>,
     /// ... and until when it asks nobody, once all have said so.
     waits_until: Time,
+    /// How often it has waited because its line is too slow.
+    too_slow: u32,
     /// When it last began to rest, if it has stood aside, and at which round.
     rested: Option<(Time, Round)>,
     /// Since when it has had nobody to follow, as far as that matters.
@@ -126,6 +129,7 @@ impl Newcomer {
             barred: None,
             full: BTreeSet::new(),
             waits_until: now,
+            too_slow: 0,
             rested: None,
             lonely_since: now,
             watching: false,
@@ -212,7 +216,7 @@ impl Newcomer {
             // Honest members refuse a second peer of this name at the door, not here.
             Message::Barred { why: Barred::InUse } => return self.on_refused(from, None, shared),
             Message::Barred { why } => return self.on_barred(from, why, shared),
-            Message::NoPlace if self.sponsor == Some(from) => self.on_no_place(from, shared),
+            Message::NoPlace { slow } if self.sponsor == Some(from) => self.on_no_place(from, slow, shared),
             Message::Seals { view, seals } => {
                 if let Some((peer, _)) = shared.compare_seals(from, view, &seals) {
                     return self.on_refused(peer, None, shared);
@@ -445,7 +449,13 @@ impl Newcomer {
                 true => counted_apart(shared.head(), &head, from, shared.me()),
                 false => 0,
             };
+            let is_news = |aside: &&Aside| aside.since > shared.head().round;
+            let aside = head.asides.of(shared.me()).filter(is_news).cloned();
             shared.go_over(head);
+            if let Some(aside) = aside {
+                // The others went on without it before it had this from the record.
+                shared.tell(Event::Aside(aside));
+            }
             if samples > 0 {
                 shared.tell(Event::Lost { samples });
             }

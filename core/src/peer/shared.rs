@@ -28,6 +28,7 @@ use crate::reach::allowance::Allowance;
 use crate::reach::checks::{Budget, Checks};
 use crate::reach::detector::Detector;
 use crate::reach::links::Links;
+use crate::reach::pauses::Pauses;
 use crate::reach::probation::Probation;
 use crate::run::config::{MAX_PEERS, Manifest, Settings};
 use crate::state::lineage::Lineage;
@@ -120,6 +121,8 @@ pub(crate) struct Shared {
     pub checks: Checks,
     /// When the state was last compared with its digest because a newcomer could not use it.
     pub examined_at: Option<Time>,
+    /// When the ring paused for a newcomer.
+    pub pauses: Pauses,
     /// Messages dropped because their sender had no right to send them.
     pub refused: Refused,
     /// The parts of the moments that it fetches, hands out and waits for.
@@ -173,6 +176,7 @@ impl Shared {
             probed: None,
             told: BTreeMap::new(),
             examined_at: None,
+            pauses: Pauses::default(),
             refused: Refused::default(),
             keeping: Keeping::default(),
             saved: Vec::new(),

@@ -3,6 +3,7 @@
 
 mod expired;
 mod follower;
+mod pause;
 mod room;
 
 use self::expired::Expired;
@@ -35,6 +36,10 @@ use std::time::Duration;
 /// or faster than it can follow. Once it is a member, the others wait for it, but it must be admitted first.
 const LAG_BYTES: usize = 32 << 20;
 
+/// [`LAG_BYTES`] for a follower that has not yet shown that its line carries a round promptly: so much fills a slow line for
+/// seconds only, and the state comes soon.
+const FIRST_LAG_BYTES: usize = 4 << 20;
+
 /// Rounds that a newcomer may always be behind, however long their vectors are.
 const LEAST_LAG: Round = 2;
 
@@ -46,15 +51,6 @@ const WATCHERS: usize = MAX_PEERS / 2;
 
 /// The state is hashed for newcomers at most once in this many answer deadlines.
 const EXAMINE_TIMES: u32 = 4;
-
-/// A newcomer that had to begin again this often is slower than the ring, so its sponsor waits for it.
-const SLOW: u32 = 2;
-
-/// How long the sponsor waits for slow newcomers in all.
-const PATIENCE: Duration = Duration::from_secs(20);
-
-/// The patience in a run that no newcomer may slow down: about the cost of a trial.
-const LITTLE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The part of the sponsor's attempt in work that its followers need.
 #[derive(Clone, Copy)]
@@ -111,8 +107,9 @@ impl Sponsor {
 
     /// A new attempt begins.
     pub fn begin_attempt(&mut self, shared: &Shared) {
-        let lag = lag(shared);
-        self.followers.values_mut().for_each(|f| f.begin_attempt(lag));
+        self.followers
+            .values_mut()
+            .for_each(|f| f.begin_attempt(lag(f, shared)));
     }
 
     /// A newcomer asks to follow.
@@ -144,8 +141,7 @@ impl Sponsor {
             return Asked::Well;
         }
         if work.is_some() && !is_member && !has_place(&admission, shared) {
-            self.forget(from);
-            self.keep_waiting(from, shared);
+            self.keep_waiting(from, None, shared);
             return Asked::Well;
         }
         if !self.has(from) && !self.make_room(&admission, shared) {
@@ -179,12 +175,13 @@ impl Sponsor {
         let (round, missed) = (head.round, missed.map(|last| last.message()));
         let applied = round - u64::from(missed.is_some());
         let follower = match self.followers.get(&from) {
-            Some(before) => before.again(contact, applied, round),
+            Some(before) => before.again(contact, (applied, round), shared.now),
             None => {
                 let account = account(&admission, shared.root.run);
                 let mut new = Follower::new(admission, contact, applied, round);
                 (new.account, new.number) = (account, self.next);
                 (new.came_at, new.progress_at) = (shared.now, shared.now);
+                (new.begun_at, new.asked_at) = (shared.now, shared.now);
                 new
             }
         };
@@ -218,7 +215,7 @@ impl Sponsor {
         };
         let round = shared.head().round;
         if let Some(f) = self.followers.get_mut(&peer) {
-            *f = f.again(f.contact.clone(), round, round);
+            *f = f.again(f.contact.clone(), (round, round), shared.now);
             shared.bulk(peer, following);
             forward_so_far(peer, work, shared);
         }
@@ -234,7 +231,7 @@ impl Sponsor {
 
     /// A round is committed here: tells the followers, and drops those that are members now.
     pub fn forward_commit(&mut self, shared: &mut Shared) {
-        let (lag, here) = (lag(shared), shared.head().round);
+        let here = shared.head().round;
         let Some(last) = &shared.lineage.last else { return };
         let (round, committed) = (last.view.round, last.message());
         for (peer, f) in &mut self.followers {
@@ -246,10 +243,11 @@ impl Sponsor {
                 f.ready = None;
             }
             f.ready.take_if(|ready| !is_fresh(ready.round, here));
-            f.begin_attempt(lag);
+            f.begin_attempt(lag(f, shared));
         }
         let head = shared.head();
         self.followers.retain(|peer, _| head.position(*peer).is_none());
+        self.send_slow_away(shared);
         self.bar(shared);
     }
 
@@ -274,8 +272,7 @@ impl Sponsor {
         let followers = self.followers.iter();
         let without = followers.filter(|(_, f)| !has_place(&f.admission, shared));
         for peer in without.map(|(peer, _)| *peer).collect::<Vec<_>>() {
-            self.followers.remove(&peer);
-            self.keep_waiting(peer, shared);
+            self.keep_waiting(peer, None, shared);
         }
     }
 
@@ -288,33 +285,11 @@ impl Sponsor {
         if f.gap && f.applied >= f.sent {
             self.restart(from, work, shared);
         } else if !f.live {
-            f.begin_attempt(lag(shared));
+            f.begin_attempt(lag(f, shared));
             if f.live {
                 forward_so_far(from, work, shared);
             }
         }
-    }
-
-    /// Whether a follower that is slower than the ring would miss the round after this one. It could not come in
-    /// otherwise; once it is a member, the others wait for it in every round.
-    pub fn waits(&self, view: &View, shared: &Shared) -> bool {
-        let (lag, bound) = (lag(shared), prompt(shared));
-        let (head, manifest) = (shared.head(), &shared.manifest);
-        let patience = match manifest.tries_newcomers() {
-            true => LITTLE_PATIENCE,
-            false => PATIENCE,
-        };
-        self.followers.iter().any(|(peer, f)| {
-            let slow = f.restarts >= SLOW && f.live && f.waited < patience && head.admits(*peer, manifest);
-            let is_late = f.behind() + 1 > lag || !f.is_prompt(bound, shared.now);
-            slow && is_late && !view.contains(*peer)
-        })
-    }
-
-    /// Notes for how long slow newcomers were waited for.
-    pub fn waited(&mut self, time: Duration) {
-        let slow = self.followers.values_mut().filter(|f| f.restarts >= SLOW);
-        slow.for_each(|f| f.waited += time);
     }
 
     /// A follower has caught up to a round, or (`None`) now follows another peer.
@@ -422,9 +397,22 @@ fn prompt(shared: &Shared) -> Duration {
 
 /// Rounds that a follower may be behind before pieces are no longer forwarded to it. Once it is admitted, the
 /// others wait until it has caught up, so it must not be much.
-fn lag(shared: &Shared) -> Round {
-    let vector = 4 * shared.manifest.layout.len.max(1);
-    ((LAG_BYTES / vector) as Round).clamp(LEAST_LAG, shared.settings.lag)
+fn lag(f: &Follower, shared: &Shared) -> Round {
+    let bytes = if f.is_quick(prompt(shared)) {
+        LAG_BYTES
+    } else {
+        FIRST_LAG_BYTES
+    };
+    ((bytes / vector(shared)) as Round).clamp(LEAST_LAG, shared.settings.lag)
+}
+
+/// About the bytes of a round.
+fn vector(shared: &Shared) -> usize {
+    shared
+        .manifest
+        .codec
+        .encoded_len(shared.manifest.layout.len)
+        .max(1)
 }
 
 /// A newcomer fetches a block of the state.

@@ -5,5 +5,6 @@ pub(crate) mod checks;
 pub mod detector;
 pub(crate) mod laggard;
 pub(crate) mod links;
+pub(crate) mod pauses;
 pub(crate) mod probation;
 pub(crate) mod ways;

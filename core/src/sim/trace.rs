@@ -207,6 +207,7 @@ fn event(world: &World, i: usize, event: &Event) {
         Event::Continued { .. } => "GOES ON ALONE".into(),
         Event::Outcast { reason } => format!("OUTCAST: {reason}"),
         Event::Lost { samples } => format!("{samples} samples are lost"),
+        Event::TooSlow { peer, slow, .. } => format!("{peer} is too slow: {slow:?}"),
         Event::NoPlace { wait } => format!("no place for {} s", wait.as_secs()),
         Event::NotFinite { round } => format!("not finite in round {round}"),
         Event::Lacking { parts, .. } => format!("waits for keepers of {parts:?}"),

@@ -250,6 +250,7 @@ impl Twist<'_> {
                         },
                         Doing::Idle,
                         Doing::Syncing,
+                        Doing::Pausing,
                     ][self.rng.index(4)];
                 }
             },

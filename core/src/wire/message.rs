@@ -6,7 +6,7 @@
 mod said;
 mod stopping;
 
-pub use self::said::{Doing, Leg};
+pub use self::said::{Doing, Leg, Slow};
 use crate::access::invitation::{Admission, Revocation};
 use crate::access::signature::{Signature, Signed};
 pub use crate::base::id::ViewKey;
@@ -219,7 +219,10 @@ pub enum Message {
         why: Barred,
     },
     /// The run has no place for you now.
-    NoPlace,
+    NoPlace {
+        /// Set if your line is too slow for its rounds.
+        slow: Option<Slow>,
+    },
     /// "I have applied this round", from a follower.
     Followed {
         /// The round.

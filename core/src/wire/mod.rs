@@ -8,4 +8,4 @@ pub(crate) mod view;
 
 pub use crate::base::id::ViewKey;
 pub use crate::ledger::claim::{Claim, Standing};
-pub use message::{Doing, Envelope, Lane, Leg, META_LIMIT, Message, PAYLOAD_LIMIT, VERSION, WireError};
+pub use message::{Doing, Envelope, Lane, Leg, META_LIMIT, Message, PAYLOAD_LIMIT, Slow, VERSION, WireError};

@@ -102,7 +102,7 @@ impl Kind {
             Message::Convicted(_) => (Self::Convicted, None),
             Message::Revoked(_) => (Self::Revoked, None),
             Message::Barred { .. } => (Self::Barred, None),
-            Message::NoPlace => (Self::NoPlace, None),
+            Message::NoPlace { .. } => (Self::NoPlace, None),
             Message::Out { view } => (Self::Out, Some(*view)),
             Message::Alive { .. } => (Self::Alive, None),
             Message::Status { .. } => (Self::Status, None),

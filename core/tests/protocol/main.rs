@@ -12,6 +12,7 @@ mod forged;
 mod guests;
 mod hostile;
 mod influence;
+mod line;
 mod means;
 mod meeting;
 mod newcomer;

@@ -31,15 +31,16 @@ struct Ring {
 impl Ring {
     /// Ann alone, who lets nobody fall more than two rounds behind.
     fn new() -> Self {
-        Self::with_lag(2)
+        Self::with(2, false)
     }
 
-    fn with_lag(lag: Round) -> Self {
+    fn with(lag: Round, stand_aside: bool) -> Self {
         let manifest = Arc::new(Manifest {
             samples: 100.try_into().unwrap(),
             target: 1_000_000.try_into().unwrap(),
             batch: 8.try_into().unwrap(),
             piece: 4.try_into().unwrap(),
+            stand_aside,
             ..Manifest::new(Layout::flat(12))
         });
         let settings = Settings {
@@ -262,7 +263,7 @@ fn ready_said_before_a_new_beginning_admits_nobody() {
 /// On a path of 50 ms, rounds of 3 ms are always far ahead of a newcomer's confirmations.
 #[test]
 fn who_is_behind_because_the_way_is_long_is_let_in() {
-    let mut ring = Ring::with_lag(Settings::LAG);
+    let mut ring = Ring::with(Settings::LAG, false);
     ring.follow();
     let begun = ring.at();
     for _ in 0..20 {
@@ -277,8 +278,8 @@ fn who_is_behind_because_the_way_is_long_is_let_in() {
 
 /// Otherwise a peer that is slower than the ring could never come in.
 #[test]
-fn who_had_to_begin_again_twice_is_waited_for_but_not_for_long() {
-    let mut ring = Ring::with_lag(2);
+fn the_ring_pauses_once_for_who_had_to_begin_again_twice() {
+    let mut ring = Ring::new();
     ring.follow();
     for _ in 0..2 {
         for _ in 0..6 {
@@ -295,14 +296,42 @@ fn who_had_to_begin_again_twice_is_waited_for_but_not_for_long() {
     for _ in 0..6 {
         ring.round();
     }
-    assert_eq!((ring.at(), ring.last_told()), (begun + 2, begun + 2));
-    ring.say(Message::Followed { round: begun + 1 });
-    assert_eq!(ring.at(), begun + 3, "what was held back is handed in");
-    ring.round();
-    assert_eq!(ring.at(), begun + 3);
-    // It says nothing more.
-    let soon = Time(400_000);
+    assert_eq!(ring.at(), begun, "the ring pauses");
+    ring.say(ready(ring.manifest.run_id(), begun));
+    assert_eq!(ring.at(), begun + 1, "what was held back is handed in");
+    assert_eq!(ring.peers[&ANN].head().members.len(), 2);
+}
+
+/// What a newcomer is told that falls behind again and again.
+fn falls_behind(stand_aside: bool) -> Vec<Message> {
+    let mut ring = Ring::with(2, stand_aside);
+    ring.follow();
+    for _ in 0..2 {
+        for _ in 0..6 {
+            ring.round();
+        }
+        let held = ring.last_told();
+        ring.say(Message::Followed { round: held });
+    }
+    for _ in 0..6 {
+        ring.round();
+    }
+    // It has asked for nothing meanwhile, so that a pause is over.
+    let soon = Time(2_400_000);
     ring.peers.get_mut(&ANN).unwrap().handle(Input::Tick, soon);
     ring.react(ANN);
-    assert_eq!(ring.at(), begun + 4);
+    for _ in 0..6 {
+        ring.round();
+    }
+    ring.told
+}
+
+#[test]
+fn who_falls_behind_again_and_again_is_told_that_its_line_is_too_slow() {
+    let is_sent_away = |message: &Message| matches!(message, Message::NoPlace { slow: Some(_) });
+    assert!(falls_behind(true).iter().any(is_sent_away));
+    assert!(
+        !falls_behind(false).iter().any(is_sent_away),
+        "a run without trials waits for all"
+    );
 }

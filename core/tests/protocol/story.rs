@@ -11,8 +11,8 @@ use annulus_core::saved::Saved;
 use annulus_core::shuffle;
 use annulus_core::wire::{Message, ViewKey};
 use annulus_core::{
-    Change, Contact, Event, Exit, Initial, Input, Lane, Layout, Manifest, Output, Peer, PeerId, Settings,
-    State, Time, Waits,
+    Change, Contact, Event, Exit, Initial, Input, Lane, Layout, Manifest, Output, Peer, PeerId, Round,
+    Settings, State, Time, Waits,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -80,6 +80,10 @@ pub struct Story {
     /// A peer's time for each frame of its bulk lane, one after the other, and until when it is busy.
     pub frame_us: BTreeMap<PeerId, u64>,
     busy_until: BTreeMap<PeerId, u64>,
+    /// The bytes a second that a peer's line carries to it, where that is little.
+    pub line: BTreeMap<PeerId, u64>,
+    /// Most rounds that newcomers may be behind.
+    pub lag: Round,
     /// Events to come, in order of time and of scheduling.
     due: BTreeMap<(u64, u64), Due>,
     asked: u64,
@@ -125,6 +129,14 @@ pub fn noise(seed: u64) -> f32 {
     let mixed = (seed ^ 0x5bd1_e995).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mixed = (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     (mixed >> 40) as f32 / (1 << 23) as f32 - 1.0
+}
+
+/// The payload of a message.
+fn bytes(message: &Message) -> u64 {
+    match message {
+        Message::Piece { data, .. } | Message::Block { data, .. } => data.len() as u64,
+        _ => 0,
+    }
 }
 
 enum Due {
@@ -190,6 +202,8 @@ impl Story {
             bulk_us: BTreeMap::new(),
             frame_us: BTreeMap::new(),
             busy_until: BTreeMap::new(),
+            line: BTreeMap::new(),
+            lag: Settings::LAG,
             due: BTreeMap::new(),
             asked: 0,
             heard: Vec::new(),
@@ -246,6 +260,7 @@ impl Story {
             started: self.now,
             saves_every: self.saves_every,
             waits: self.waits,
+            lag: self.lag,
             bug: self.bugs.get(&who).copied(),
             initial: self.manifest.split.as_ref().map(|_| {
                 let values = |range: &Range<usize>| vec![0.5; range.len()];
@@ -536,7 +551,11 @@ impl Story {
             .copied()
             .unwrap_or(self.usual_latency_us);
         let mut at = self.now + latency + bulk.copied().unwrap_or(0);
-        if let Some(frame) = self.frame_us.get(&to).filter(|_| lane == Lane::Bulk) {
+        let line = self.line.get(&to).map(|line| bytes(&message) * 1_000_000 / line);
+        if let Some(frame) = line
+            .or(self.frame_us.get(&to).copied())
+            .filter(|_| lane == Lane::Bulk)
+        {
             let busy_until = self.busy_until.entry(to).or_default();
             at = at.max(*busy_until) + frame;
             *busy_until = at;

@@ -206,7 +206,7 @@ fn a_liar_alone_makes_nobody_wait_for_a_place() {
     let mut story = three();
     story.liar = Some((ANN, |_, to, message| {
         if to == PeerId([4; 32]) {
-            *message = Message::NoPlace;
+            *message = Message::NoPlace { slow: None };
         }
     }));
     let dan = PeerId([4; 32]);

@@ -369,6 +369,7 @@ impl<S: FnMut(PeerMessage)> Host for BenchHost<'_, S> {
                 "the run went back from round {from} to {to}"
             ))),
             Event::Continued { .. } => say(PeerMessage::Trouble("no member can be reached".into())),
+            Event::TooSlow { .. } => say(PeerMessage::Trouble("a line is too slow".into())),
             Event::NoPlace { .. } => say(PeerMessage::Trouble("there is no place for this peer".into())),
             Event::Member { .. }
             | Event::Lost { .. }

@@ -11,8 +11,10 @@ use annulus_core::pace::Turn;
 use annulus_core::parts::Parts;
 use annulus_core::peer::{Change, Commit, Event as PeerEvent, OutcastReason};
 use annulus_core::shifts::{Goal, Shift};
+use annulus_core::wire::Slow;
 use annulus_core::{Peer, PeerId};
 use std::collections::BTreeMap;
+use std::fmt::Write;
 use std::num::NonZeroU16;
 use std::time::Duration;
 
@@ -117,6 +119,11 @@ impl EventTranslator {
                     wait.as_secs()
                 ))]
             }
+            PeerEvent::TooSlow {
+                peer: who,
+                slow,
+                wait,
+            } => vec![warning(too_slow(*who, *slow, *wait, peer))],
             PeerEvent::Outlawed { peer, proven } => vec![warning(cut_off(*peer, *proven))],
             PeerEvent::FalseWork { peer } => vec![warning(idle(*peer))],
             PeerEvent::FalseUpdate { peer, part } => vec![warning(format!(
@@ -282,6 +289,30 @@ fn stands_aside(aside: &Aside, me: &Peer, round: u64) -> Vec<Event> {
         reason,
     };
     [member].into_iter().chain(waits).collect()
+}
+
+/// A newcomer whose line cannot carry the run's rounds.
+fn too_slow(who: PeerId, slow: Slow, wait: Option<Duration>, me: &Peer) -> String {
+    let megabits = |bytes: u64| match bytes as f64 * 8e-6 {
+        few if few < 10.0 => format!("{few:.1}"),
+        many => format!("{many:.0}"),
+    };
+    let (carries, takes) = (megabits(slow.carries), megabits(slow.takes));
+    let mut text = match wait {
+        None => format!("{} cannot join: its line", who.to_hex()),
+        Some(_) => "this peer cannot join: its line".into(),
+    };
+    let _ = write!(
+        text,
+        " carries {carries} Mbit/s of the {takes} that the run's rounds take"
+    );
+    if let Some(wait) = wait {
+        let _ = write!(text, "; trying again in {} s", wait.as_secs());
+    }
+    if let Some(cure) = cure(me) {
+        let _ = write!(text, ". {cure}");
+    }
+    text
 }
 
 /// Advises local steps, which make a run bear slow lines, unless it has them.

@@ -227,7 +227,8 @@ impl Display for Told<'_> {
                 write!(f, "\"you follow from round {}\", member: {member}", head.round)
             }
             Message::Barred { why } => write!(f, "\"I do not let you in\": {why}"),
-            Message::NoPlace => f.write_str("\"I have no place for you\""),
+            Message::NoPlace { slow: None } => f.write_str("\"I have no place for you\""),
+            Message::NoPlace { slow: Some(_) } => f.write_str("\"your line is too slow\""),
             Message::NotMember { .. } => f.write_str("\"I am no member\""),
             Message::Acquaintances { acquaintances } => {
                 write!(f, "acquaintances: {} contacts", acquaintances.len())

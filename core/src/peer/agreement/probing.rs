@@ -155,6 +155,12 @@ impl Agreement {
                         slow.insert(*peer);
                     }
                 }
+                Doing::Pausing => {
+                    at_work = true;
+                    if !may_pause(*peer, shared) {
+                        slow.insert(*peer);
+                    }
+                }
                 Doing::Waiting {
                     sent,
                     came,
@@ -233,6 +239,13 @@ impl Agreement {
         let since = *self.owed_since.entry(peer).or_insert(shared.now);
         shared.now - since > patience
     }
+}
+
+/// Whether a member may go on holding its contribution back for a newcomer.
+fn may_pause(peer: PeerId, shared: &mut Shared) -> bool {
+    let late = 2 * shared.detector.answer();
+    let is_full = shared.head().is_full(peer);
+    is_full && shared.pauses.allows(peer, &shared.manifest, late, shared.now)
 }
 
 /// The transfers of a waiting member: it claims to have sent `sent` pieces here, and to have received pieces from

@@ -24,6 +24,7 @@ impl Member {
         let null = self.is_null;
         let doing = match self.contribution.made() {
             _ if null && !self.reduce.is_started() => Doing::Idle,
+            None if self.contribution.held_until().is_some() => Doing::Pausing,
             None if let Some(elapsed) = self.at_work_for(shared) => Doing::Computing {
                 elapsed_us: elapsed.as_micros() as u64,
             },

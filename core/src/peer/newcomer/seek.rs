@@ -10,7 +10,7 @@ use crate::peer::meeting::{Shown, Side, Stands, meet};
 use crate::peer::next::Next;
 use crate::peer::shared::{MAX_REMEMBERED, Shared, Stage};
 use crate::peer::sponsor::Sponsor;
-use crate::wire::{Message, Standing};
+use crate::wire::{Message, Slow, Standing};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -33,6 +33,11 @@ const LONELIEST: Duration = Duration::from_secs(120);
 /// Where the run has no place for it a newcomer asks again after so long, and up to a quarter of a minute more. A guess: places
 /// become free when somebody leaves, and to ask costs each member a check of its ticket.
 const NO_PLACE: Duration = Duration::from_secs(30);
+
+/// [`NO_PLACE`] where the newcomer's line is too slow, at first and as often doubled. A guess: to try costs its line half a
+/// minute.
+const TOO_SLOW: Duration = Duration::from_secs(60);
+const MOST_DOUBLINGS: u32 = 6;
 
 /// After this long at most a peer gives up that all in sight have barred. Where answers were slow once, their deadlines are long,
 /// and it would wait for a quarter of an hour. A guess.
@@ -137,21 +142,38 @@ impl Newcomer {
         }
     }
 
-    /// The run has no place for it, says its sponsor. That one may lie, so it asks all others before it waits.
-    pub(super) fn on_no_place(&mut self, from: PeerId, shared: &mut Shared) {
+    /// The run has no place for it, says its sponsor, or its line is too slow. That one may lie, so it asks all others
+    /// before it waits; about its line, one other.
+    pub(super) fn on_no_place(&mut self, from: PeerId, slow: Option<Slow>, shared: &mut Shared) {
         if self.full.len() < MAX_REMEMBERED {
             self.full.insert(from);
         }
         self.hope_at = shared.now;
         self.note_whole(shared);
+        self.catchup.lost(from);
         self.sponsor = None;
-        self.seek(None, shared);
-        if self.sponsor.is_none() {
-            // Those who wait do not all come back at once.
-            let wait = NO_PLACE + Duration::from_secs(u64::from(shared.me().0[0] % 16));
-            self.waits_until = shared.now + wait;
-            shared.tell(Event::NoPlace { wait });
+        if slow.is_none() || self.full.len() < 2 {
+            self.seek(None, shared);
         }
+        if self.sponsor.is_some() {
+            return;
+        }
+        // Those who wait do not all come back at once.
+        let spread = Duration::from_secs(u64::from(shared.me().0[0] % 16));
+        let wait = match slow {
+            None => NO_PLACE,
+            Some(_) => TOO_SLOW * (1 << self.too_slow.min(MOST_DOUBLINGS)),
+        };
+        self.waits_until = shared.now + wait + spread;
+        self.seek(None, shared);
+        shared.tell(match slow {
+            None => Event::NoPlace { wait: wait + spread },
+            Some(slow) => {
+                self.too_slow += 1;
+                let (peer, wait) = (shared.me(), Some(wait + spread));
+                Event::TooSlow { peer, slow, wait }
+            }
+        });
     }
 
     /// While it stands aside it follows nobody for a while, and keeps its state. Not again if the run has not gone on since.

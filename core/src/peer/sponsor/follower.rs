@@ -24,6 +24,12 @@ pub(super) struct Follower {
     pub progress_at: Time,
     /// ... and the blocks that it has asked for.
     pub fetched: usize,
+    /// When it began, or began again, ...
+    pub begun_at: Time,
+    /// ... when it last asked for a block, ...
+    pub asked_at: Time,
+    /// ... and about the bytes that it has received since it began.
+    pub bytes: u64,
     pub contact: Contact,
     /// Its "ready", once it has caught up.
     pub ready: Option<Signed<Ready>>,
@@ -34,8 +40,8 @@ pub(super) struct Follower {
     /// A round that it has not reported as applied, and since when it has been on its way. As TCP measures a round
     /// trip: one at a time.
     timed: Option<(Round, Time)>,
-    /// How long the last measured one took.
-    took: Duration,
+    /// How long the last measured one took, if any was.
+    took: Option<Duration>,
     /// The least that any took, which may be due to its distance.
     least: Option<Duration>,
     /// Whether this attempt's pieces are forwarded.
@@ -44,8 +50,6 @@ pub(super) struct Follower {
     pub gap: bool,
     /// How often it had to.
     pub restarts: u32,
-    /// How long it was waited for.
-    pub waited: Duration,
 }
 
 impl Follower {
@@ -58,26 +62,30 @@ impl Follower {
             came_at: Time::default(),
             progress_at: Time::default(),
             fetched: 0,
+            begun_at: Time::default(),
+            asked_at: Time::default(),
+            bytes: 0,
             contact,
             ready: None,
             since: applied,
             sent,
             applied,
             timed: None,
-            took: Duration::ZERO,
+            took: None,
             least: None,
             live: true,
             gap: false,
             restarts: 0,
-            waited: Duration::ZERO,
         }
     }
 
     /// The same peer, beginning again from here.
-    pub fn again(&self, contact: Contact, applied: Round, sent: Round) -> Self {
+    pub fn again(&self, contact: Contact, (applied, sent): (Round, Round), now: Time) -> Self {
         Self {
+            begun_at: now,
+            asked_at: now,
+            took: self.took,
             restarts: self.restarts + 1,
-            waited: self.waited,
             account: self.account,
             number: self.number,
             came_at: self.came_at,
@@ -105,17 +113,28 @@ impl Follower {
         }
         self.applied = self.applied.max(round);
         if let Some((_, since)) = self.timed.take_if(|(timed, _)| *timed <= self.applied) {
-            self.took = now - since;
-            self.least = Some(self.least.map_or(self.took, |least| least.min(self.took)));
+            let took = now - since;
+            self.took = Some(took);
+            self.least = Some(self.least.map_or(took, |least| least.min(took)));
         }
     }
 
     /// Whether it lacks nothing, or gets what is sent at most `bound` later than the path takes. Once it is a
     /// member, the others wait until it has what is on its way to it.
     pub fn is_prompt(&self, bound: Duration, now: Time) -> bool {
-        let on_its_way = self.timed.map_or(Duration::ZERO, |(_, since)| now - since);
+        let on_its_way = self.on_its_way(now);
         let way = self.least.unwrap_or_default().min(LONGEST_WAY);
-        self.behind() == 0 || self.took.max(on_its_way) <= bound + way
+        self.behind() == 0 || self.took.unwrap_or_default().max(on_its_way) <= bound + way
+    }
+
+    /// Whether a round came to it within `bound` when one was last timed.
+    pub fn is_quick(&self, bound: Duration) -> bool {
+        self.took.is_some_and(|took| took <= bound)
+    }
+
+    /// How long a round has been on its way to it.
+    pub fn on_its_way(&self, now: Time) -> Duration {
+        self.timed.map_or(Duration::ZERO, |(_, since)| now - since)
     }
 
     /// Decides whether the next attempt is forwarded, given the rounds that it may be behind.

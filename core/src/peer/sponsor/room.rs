@@ -16,7 +16,7 @@ use crate::ledger::accounts::account;
 use crate::peer::late;
 use crate::peer::shared::{MAX_REMEMBERED, Shared};
 use crate::run::config::MAX_PEERS;
-use crate::wire::Message;
+use crate::wire::{Message, Slow};
 use std::time::Duration;
 
 /// A follower that has made no progress for this long gives way to others. A guess: longer than a device or a line
@@ -79,6 +79,10 @@ impl Sponsor {
             f.fetched += 1;
             f.progress_at = shared.now;
         }
+        if let Some(f) = self.followers.get_mut(&from) {
+            f.asked_at = shared.now;
+            f.bytes += shared.lineage.state.block_len(block).unwrap_or(0) as u64;
+        }
         hand_out(from, block, shared);
     }
 
@@ -87,12 +91,13 @@ impl Sponsor {
         self.waiting.contains(&peer)
     }
 
-    /// A peer is told that there is no place for it.
-    pub(super) fn keep_waiting(&mut self, peer: PeerId, shared: &mut Shared) {
+    /// A peer is told that there is no place for it, or that it is too slow.
+    pub(super) fn keep_waiting(&mut self, peer: PeerId, slow: Option<Slow>, shared: &mut Shared) {
+        self.followers.remove(&peer);
         if self.waiting.len() < MAX_REMEMBERED {
             self.waiting.insert(peer);
         }
-        shared.control(peer, Message::NoPlace);
+        shared.control(peer, Message::NoPlace { slow });
     }
 }
 

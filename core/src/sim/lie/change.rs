@@ -185,7 +185,7 @@ impl Speaker<'_> {
         ];
         match why.get(self.rng().index(why.len() + 1)) {
             Some(why) => Message::Barred { why: *why },
-            None => Message::NoPlace,
+            None => Message::NoPlace { slow: None },
         }
     }
 
@@ -345,6 +345,7 @@ impl Speaker<'_> {
                 },
                 Doing::Idle,
                 Doing::Syncing,
+                Doing::Pausing,
             ][self.rng().index(5)];
             if self.rng().chance(0.2) {
                 *round = self.twist.number(*round);

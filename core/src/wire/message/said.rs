@@ -40,4 +40,15 @@ pub enum Doing {
     Idle,
     /// Not a member yet.
     Syncing,
+    /// Holding its contribution back, so that a newcomer that it sponsors gets the state.
+    Pausing,
+}
+
+/// A newcomer's line, in bytes a second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Slow {
+    /// What it carries.
+    pub carries: u64,
+    /// What the run's rounds take.
+    pub takes: u64,
 }

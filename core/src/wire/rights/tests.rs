@@ -219,7 +219,7 @@ fn said(kind: Kind, view: ViewKey) -> Message {
             contact,
         },
         Kind::Barred => Message::Barred { why: Barred::Revoked },
-        Kind::NoPlace => Message::NoPlace,
+        Kind::NoPlace => Message::NoPlace { slow: None },
         Kind::Following => Message::Following {
             head: Box::new(Head::genesis(&manifest(), as_member(SPONSOR))),
             digest,
