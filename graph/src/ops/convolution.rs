@@ -1,7 +1,7 @@
-//! Convolutions over one and two axes.
+//! Convolutions over one to three axes.
 
-use burn::backend::Dispatch;
-use burn::backend::ops::{ConvOptions, ConvTransposeOptions, ModuleOps};
+use annulus_shaders::ops::convolution::{self as ops, transposed_convolution};
+use std::array;
 
 use crate::pass::{Call, Kind, Made, Type, one};
 use crate::value::Floats;
@@ -38,15 +38,16 @@ struct Window {
 }
 
 impl Window {
-    /// Checks the attributes, and that input and weights are for a kernel over 1 or 2 axes.
+    /// Checks the attributes, and that input and weights are for a kernel over 1 to 3 axes.
     fn of(call: &Call, x: &Floats, weight: &Floats) -> Result<Self, String> {
         let axes = match (x.shape().len(), weight.shape().len()) {
             (3, 3) => 1,
             (4, 4) => 2,
+            (5, 5) => 3,
             _ => {
                 let shapes = format!("{:?} with weights {:?}", x.shape(), weight.shape());
                 return Err(format!(
-                    "{shapes}; only convolutions over 1 or 2 axes are possible"
+                    "{shapes}; only convolutions over 1, 2 or 3 axes are possible"
                 ));
             }
         };
@@ -74,6 +75,22 @@ impl Window {
         {
             true => Err("a stride, dilation or group count of 0".into()),
             false => Ok(window),
+        }
+    }
+
+    /// As the operation takes it; `extra` are numbers behind a transpose's last.
+    fn moves(&self, extra: &[usize]) -> ops::Window {
+        let last = |of: &[usize], otherwise: usize| {
+            let missing = 3 - of.len();
+            array::from_fn(|axis| axis.checked_sub(missing).map_or(otherwise, |axis| of[axis]))
+        };
+        ops::Window {
+            strides: last(&self.strides, 1),
+            before: last(&self.before, 0),
+            behind: last(&self.behind, 0),
+            dilations: last(&self.dilations, 1),
+            groups: self.groups,
+            extra: last(extra, 0),
         }
     }
 
@@ -129,28 +146,9 @@ fn convolution(call: &mut Call) -> Made {
     call.multiply(&[[count].as_slice(), &weight.shape()[1..]].concat())?;
     // Backends copy the input with its border.
     call.reserve(&bordered(&x, &window))?;
-    let bias = bias(call, outputs)?.map(Floats::tensor);
-    let Window {
-        strides,
-        before,
-        behind,
-        dilations,
-        ..
-    } = window;
-    let border = |axis: usize| (before[axis], behind[axis]);
-    let (x, weight) = (x.tensor(), weight.tensor());
-    let made = match strides[..] {
-        [stride] => {
-            let options = ConvOptions::new_with_padding([stride], [border(0)], [dilations[0]], groups);
-            Dispatch::conv1d(x, weight, bias, options)
-        }
-        _ => {
-            let borders = [border(0), border(1)];
-            let options = ConvOptions::new_with_padding(two(&strides), borders, two(&dilations), groups);
-            Dispatch::conv2d(x, weight, bias, options)
-        }
-    };
-    one(Floats::shaped(made, shape))
+    let bias = bias(call, outputs)?.map(Floats::any);
+    let made = ops::convolution::<1>(x.any(), weight.any(), bias, window.moves(&[]));
+    one(Floats::shaped(made.into_dispatch(), shape))
 }
 
 fn bordered(x: &Floats, window: &Window) -> Vec<usize> {
@@ -161,11 +159,6 @@ fn bordered(x: &Floats, window: &Window) -> Vec<usize> {
         .zip(borders)
         .map(|(length, border)| length + border);
     lead.chain(axes).collect()
-}
-
-/// The first two sizes.
-pub(super) fn two(sizes: &[usize]) -> [usize; 2] {
-    [sizes[0], sizes[1]]
 }
 
 /// x `[batch, inputs, ..]`, weights `[inputs, outputs / groups, ..]`.
@@ -210,25 +203,7 @@ fn transposed(call: &mut Call) -> Made {
         .map(|(length, border)| length + border)
         .collect();
     call.reserve(&wide)?;
-    let bias = bias(call, outputs)?.map(Floats::tensor);
-    let (x, weight) = (x.tensor(), weight.tensor());
-    let Window {
-        strides,
-        before,
-        dilations,
-        ..
-    } = window;
-    let made = match axes {
-        1 => {
-            let options =
-                ConvTransposeOptions::new([strides[0]], [before[0]], [extra[0]], [dilations[0]], groups);
-            Dispatch::conv_transpose1d(x, weight, bias, options)
-        }
-        _ => {
-            let (before, extra) = (two(&before), two(&extra));
-            let options = ConvTransposeOptions::new(two(&strides), before, extra, two(&dilations), groups);
-            Dispatch::conv_transpose2d(x, weight, bias, options)
-        }
-    };
-    one(Floats::shaped(made, shape))
+    let bias = bias(call, outputs)?.map(Floats::any);
+    let made = transposed_convolution::<1>(x.any(), weight.any(), bias, window.moves(&extra));
+    one(Floats::shaped(made.into_dispatch(), shape))
 }

@@ -1,5 +1,6 @@
 //! Normalization over batches, channels, groups and rows.
 
+use annulus_shaders::ops::batch_norm;
 use annulus_shaders::ops::norm::{layer_norm, rms_norm};
 use burn::backend::ops::{FloatTensorOps, ModuleOps};
 use burn::backend::{Dispatch, DispatchTensor};
@@ -73,25 +74,29 @@ fn batch_norm(call: &mut Call) -> Made {
         let made = Dispatch::batch_norm(x.tensor(), gamma, beta, mean, variance, epsilon);
         return one(Floats::new(made));
     }
-    let made = Dispatch::batch_norm_train(x.tensor(), gamma, beta, epsilon);
+    let x = x.any::<1>();
+    let statistics = batch_norm::statistics(x.clone());
+    let [gamma, beta] = [gamma, beta].map(Tensor::from_dispatch);
+    let made = batch_norm::batch_norm(x, statistics.clone(), gamma, beta, epsilon);
+    let row = |row: usize| statistics.clone().slice([row..row + 1, 0..channels]).reshape([channels]);
     let rate = 1.0 - call.float("momentum").unwrap_or(0.9);
     // PyTorch keeps the unbiased variance. ONNX's text names the biased one. A single value has none: a member's share may
     // be one sample, so this is no error, and the running variance stays.
     let count = (batch * rest.iter().product::<usize>()) as f64;
     let unbiased =
-        (count > 1.0).then(|| Dispatch::float_mul_scalar(made.variance, (count / (count - 1.0)).into()));
-    for (input, buffer, statistic) in [(3, mean, Some(made.mean)), (4, variance, unbiased)] {
+        (count > 1.0).then(|| row(1).mul_scalar(count / (count - 1.0)));
+    for (input, buffer, statistic) in [(3, mean, Some(row(0))), (4, variance, unbiased)] {
         if let Some(statistic) = statistic.filter(|_| rate > 0.0) {
             let name = call.input_name(input).to_owned();
             call.pass.follow(Statistic {
                 name,
                 buffer: Tensor::from_dispatch(buffer),
-                value: Tensor::from_dispatch(Dispatch::float_detach(statistic)),
+                value: statistic,
                 rate,
             });
         }
     }
-    one(Floats::new(made.output))
+    one(Floats::new(made.into_dispatch()))
 }
 
 /// Layer norm, or RMS norm, over the last axes.

@@ -3,7 +3,7 @@
 use burn::backend::Dispatch;
 use burn::backend::ops::{FloatTensorOps, ModuleOps};
 
-use super::convolution::{explicit_border, two};
+use super::convolution::explicit_border;
 use crate::pass::{Call, Kind, Made, Type, one};
 use crate::value::Floats;
 
@@ -67,7 +67,7 @@ fn pool(call: &mut Call, maximum: bool) -> Made {
     // One axis is two, the first of which has length 1.
     let widened = |sizes: &[usize], lead: usize| match axes {
         1 => [lead, sizes[0]],
-        _ => two(sizes),
+        _ => [sizes[0], sizes[1]],
     };
     let flat = x.shape().to_vec();
     let x = if axes == 1 {

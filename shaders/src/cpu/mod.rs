@@ -10,6 +10,8 @@ mod sums;
 pub mod activation;
 pub mod adamw;
 pub mod attention;
+pub mod batch_norm;
+pub mod convolution;
 pub mod cross_entropy;
 pub mod dropout;
 pub mod embedding;

@@ -3,6 +3,7 @@
 //! Their configurations, parameters and record names are those of Burn's layers of the same name.
 
 mod attention;
+mod convolution;
 mod embedding;
 mod linear;
 mod loss;
@@ -10,6 +11,7 @@ mod norm;
 
 pub use crate::cpu::activation::Activation;
 pub use attention::{CausalSelfAttention, CausalSelfAttentionConfig};
+pub use convolution::convolve;
 pub use embedding::{Embedding, EmbeddingConfig};
 pub use linear::{Linear, LinearConfig, Mlp};
 pub use loss::CrossEntropy;

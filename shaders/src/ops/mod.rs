@@ -13,6 +13,8 @@ mod rows;
 
 pub mod activation;
 pub mod attention;
+pub mod batch_norm;
+pub mod convolution;
 pub mod cross_entropy;
 pub mod dropout;
 pub mod embedding;
@@ -20,6 +22,7 @@ pub mod gated;
 pub mod linear;
 pub mod linear_cross_entropy;
 pub mod norm;
+pub mod recurrent;
 pub mod rotary;
 pub mod rotary_halves;
 pub mod softmax;

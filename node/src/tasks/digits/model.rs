@@ -8,7 +8,7 @@ use burn::tensor::activation::relu;
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
-use annulus_shaders::nn::{Activation, Linear, LinearConfig};
+use annulus_shaders::nn::{Activation, Linear, LinearConfig, convolve};
 
 use super::pictures::{CLASSES, PIXELS, SIDE};
 
@@ -82,10 +82,9 @@ impl Classifier {
 
 /// Two convolutions of 3 x 3, each followed by a ReLU and a max-pooling that halves the image.
 ///
-/// The convolutions are Burn's. With 64 images on lavapipe, forward and backward, they take 140 ms of processor time,
-/// 43 launches and 1.1 s the first time. As copies and our matrix products (im2col) it is 246 ms, 111 launches and 2.5
-/// s. Burn computes the gradient for the input as a transposed convolution; as a plain one with turned weights it is
-/// 122 ms, too little gain for an operation of our own. On the CPU backend everything takes 17 ms.
+/// On GPUs the convolutions are Burn's. With 64 images on lavapipe, forward and backward, they take 140 ms of processor
+/// time, 43 launches and 1.1 s the first time. As copies and our matrix products (im2col) it is 246 ms, 111 launches and
+/// 2.5 s.
 #[derive(Module, Debug)]
 pub struct Features {
     first: Conv2d,
@@ -114,8 +113,8 @@ impl Features {
     fn forward(&self, images: Tensor<2>) -> Tensor<2> {
         let [count, _] = images.dims();
         let x = images.reshape([count, 1, SIDE, SIDE]);
-        let x = self.pool.forward(relu(self.first.forward(x)));
-        let x = self.pool.forward(relu(self.second.forward(x)));
+        let x = self.pool.forward(relu(convolve(&self.first, x)));
+        let x = self.pool.forward(relu(convolve(&self.second, x)));
         x.reshape([count, Self::OUTPUTS])
     }
 }

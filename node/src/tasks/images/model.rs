@@ -1,7 +1,7 @@
 //! The models of the images task. They know nothing of data or training.
 
 use annulus_images::Plan;
-use annulus_shaders::nn::{Linear, LinearConfig};
+use annulus_shaders::nn::{Linear, LinearConfig, convolve};
 use annulus_shaders::ops::norm::layer_norm;
 use burn::module::{Initializer, Module, Param};
 use burn::nn::PaddingConfig2d;
@@ -69,7 +69,7 @@ impl ConvNet {
 
     /// Pictures `[n, channels, size, size]` to logits `[n, classes]`.
     pub fn forward(&self, plan: &Plan, pictures: Tensor<4>) -> Tensor<2> {
-        let mut x = relu(self.norm1.forward(self.conv1.forward(pictures)));
+        let mut x = relu(self.norm1.forward(convolve(&self.conv1, pictures)));
         for _ in 0..plan.pools {
             x = pool(x);
         }
@@ -88,13 +88,13 @@ impl ConvNet {
 
 impl Block {
     fn forward(&self, x: Tensor<4>) -> Tensor<4> {
-        let y = self.norm1.forward(self.conv1.forward(x.clone()));
+        let y = self.norm1.forward(convolve(&self.conv1, x.clone()));
         let (Some(conv2), Some(norm2)) = (&self.conv2, &self.norm2) else {
             return relu(y);
         };
-        let y = norm2.forward(conv2.forward(relu(y)));
+        let y = norm2.forward(convolve(conv2, relu(y)));
         let around = match &self.downsample {
-            Some(downsample) => downsample.forward(x),
+            Some(downsample) => convolve(downsample, x),
             None => x,
         };
         relu(y + around)

@@ -21,14 +21,60 @@ use super::processor::{FUSED_EVERYWHERE, in_threads, threads};
 /// So much of the inner size is summed before a sum goes to memory.
 const DEPTH: usize = 512;
 
-/// Columns that are packed at once: at full depth half a MiB, which caches hold.
-const COLUMNS: usize = 256;
+/// Most columns that are packed at once.
+pub(super) const COLUMNS: usize = 256;
+
+/// Columns that are packed at once, at full depth half a MiB or a quarter: half of the second cache of most processors with
+/// vectors of this length. A product of 512 x 256 x 4608 takes a tenth longer on a Zen 3 where it fills all of it.
+const fn columns_of(lanes: usize) -> usize {
+    if lanes == 16 { COLUMNS } else { COLUMNS / 2 }
+}
 
 /// Products that take about three times as long as starting a thread does.
-const PRODUCTS_PER_THREAD: usize = 1 << 22;
+pub(super) const PRODUCTS_PER_THREAD: usize = 1 << 22;
 
 /// Rows of a strip, or a multiple: where threads part.
 const STRIPS: usize = 24;
+
+/// The first factor of a product, in strips of rows.
+pub(super) trait First: Copy + Sync {
+    /// The numbers `start .. start + depth` of `R` rows; beyond the last, of any.
+    fn strip<'s, const R: usize>(
+        &'s self,
+        row: usize,
+        rows: usize,
+        start: usize,
+        depth: usize,
+        scratch: &'s mut Scratch<R>,
+    ) -> Strip<'s, R>;
+}
+
+/// The second factor of a product, in blocks.
+pub(super) trait Second: Copy + Sync {
+    /// Its numbers from row `start` and column `left` on, in groups of as many columns as a tile has, each group row by row.
+    /// Beyond the last column stands anything: what becomes of it goes nowhere.
+    fn pack<const N: usize, const C: usize>(
+        &self,
+        packed: &mut Vec<[[f32; N]; C]>,
+        at: [usize; 2],
+        size: [usize; 2],
+    );
+}
+
+/// Some rows of a first factor.
+pub(super) enum Strip<'s, const R: usize> {
+    /// Each by itself.
+    Lines([&'s [f32]; R]),
+    /// Side by side, column by column.
+    Packed(&'s [[f32; R]]),
+}
+
+/// Where strips are put that do not lie in memory as they are needed.
+#[derive(Default)]
+pub(super) struct Scratch<const R: usize> {
+    packed: Vec<[f32; R]>,
+    pub lines: Vec<f32>,
+}
 
 /// `a b`, `[m, k]` times `[k, n]`, row-major.
 ///
@@ -48,8 +94,8 @@ pub fn product([m, n, k]: [usize; 3], a: Matrix<f32>, b: Matrix<f32>) -> Vec<f32
     out
 }
 
-/// Some rows of the product.
-fn rows(out: &mut [f32], sizes: [usize; 2], a: Matrix<f32>, b: Matrix<f32>) {
+/// Some rows of the product, in this thread.
+pub(super) fn rows(out: &mut [f32], sizes: [usize; 2], a: impl First, b: impl Second) {
     #[cfg(target_arch = "x86_64")]
     {
         use super::processor::{has_avx2, has_avx512};
@@ -63,42 +109,41 @@ fn rows(out: &mut [f32], sizes: [usize; 2], a: Matrix<f32>, b: Matrix<f32>) {
         }
     }
     if cfg!(target_arch = "aarch64") {
-        strips::<Plain<4, FUSED_EVERYWHERE>, 4, 4, 6>(out, sizes, a, b);
+        strips::<Plain<4, FUSED_EVERYWHERE>, 4, 4, 6, _, _>(out, sizes, a, b);
     } else {
-        strips::<Plain<4, FUSED_EVERYWHERE>, 4, 2, 4>(out, sizes, a, b);
+        strips::<Plain<4, FUSED_EVERYWHERE>, 4, 2, 4, _, _>(out, sizes, a, b);
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
-fn rows_avx512(out: &mut [f32], sizes: [usize; 2], a: Matrix<f32>, b: Matrix<f32>) {
-    strips::<lanes::Avx512, 16, 4, 6>(out, sizes, a, b);
+fn rows_avx512(out: &mut [f32], sizes: [usize; 2], a: impl First, b: impl Second) {
+    strips::<lanes::Avx512, 16, 4, 6, _, _>(out, sizes, a, b);
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
-fn rows_avx2(out: &mut [f32], sizes: [usize; 2], a: Matrix<f32>, b: Matrix<f32>) {
-    strips::<Plain<8, true>, 8, 2, 6>(out, sizes, a, b);
+fn rows_avx2(out: &mut [f32], sizes: [usize; 2], a: impl First, b: impl Second) {
+    strips::<lanes::Avx2, 8, 2, 6, _, _>(out, sizes, a, b);
 }
 
 /// In tiles of `R` rows by `C` vectors of `N` columns.
 #[inline(always)]
-fn strips<V: Lanes<N>, const N: usize, const C: usize, const R: usize>(
+fn strips<V: Lanes<N>, const N: usize, const C: usize, const R: usize, A: First, B: Second>(
     out: &mut [f32],
     [n, k]: [usize; 2],
-    a: Matrix<f32>,
-    b: Matrix<f32>,
+    a: A,
+    b: B,
 ) {
     let depth = k.div_ceil(k.div_ceil(DEPTH));
     let mut columns: Vec<[[f32; N]; C]> = Vec::new();
-    let mut strip: Vec<[f32; R]> = Vec::new();
-    for left in (0..n).step_by(COLUMNS) {
-        let width = COLUMNS.min(n - left);
+    let mut scratch = Scratch::<R>::default();
+    for left in (0..n).step_by(columns_of(N)) {
+        let width = columns_of(N).min(n - left);
         for start in (0..k).step_by(depth) {
             let depth = depth.min(k - start);
-            pack_columns(&mut columns, [depth, width], b.from(start, left));
+            b.pack(&mut columns, [start, left], [depth, width]);
             for (row, out) in out.chunks_mut(R * n).enumerate() {
-                let a = a.from(row * R, start);
                 let place = Place {
                     rows: out.len() / n,
                     stride: n,
@@ -106,26 +151,56 @@ fn strips<V: Lanes<N>, const N: usize, const C: usize, const R: usize>(
                     width,
                     add: start > 0,
                 };
-                if a.column == 1 {
-                    // Rows beyond the last are the last one once more, and go nowhere.
-                    let lines: [&[f32]; R] =
-                        array::from_fn(|r| &a.data[r.min(place.rows - 1) * a.row..][..depth]);
-                    tiles::<V, N, C, R>(out, place, &columns, depth, |l| {
-                        let mut factors = [0.0; R];
-                        for (factor, line) in factors.iter_mut().zip(&lines) {
-                            // SAFETY: each line has `depth` numbers, and `l` is less. Were it checked, the lengths would
-                            // take the registers that the lines need.
-                            *factor = unsafe { *line.get_unchecked(l) };
-                        }
-                        factors
-                    });
-                } else {
-                    pack_strip(&mut strip, [place.rows, depth], a);
-                    let strip = &strip[..depth];
-                    tiles::<V, N, C, R>(out, place, &columns, depth, |l| strip[l]);
+                match a.strip(row * R, place.rows, start, depth, &mut scratch) {
+                    Strip::Lines(lines) => {
+                        let lines = lines.map(|line| &line[..depth]);
+                        tiles::<V, N, C, R>(out, place, &columns, depth, |l| {
+                            let mut factors = [0.0; R];
+                            for (factor, line) in factors.iter_mut().zip(&lines) {
+                                // SAFETY: each line has `depth` numbers, and `l` is less. Were it checked, the lengths would
+                                // take the registers that the lines need.
+                                *factor = unsafe { *line.get_unchecked(l) };
+                            }
+                            factors
+                        });
+                    }
+                    Strip::Packed(strip) => tiles::<V, N, C, R>(out, place, &columns, depth, |l| strip[l]),
                 }
             }
         }
+    }
+}
+
+impl First for Matrix<'_, f32> {
+    #[inline(always)]
+    fn strip<'s, const R: usize>(
+        &'s self,
+        row: usize,
+        rows: usize,
+        start: usize,
+        depth: usize,
+        scratch: &'s mut Scratch<R>,
+    ) -> Strip<'s, R> {
+        if self.column == 1 {
+            // Rows beyond the last are the last one once more.
+            let line = |r: usize| &self.data[(row + r.min(rows - 1)) * self.row + start..][..depth];
+            Strip::Lines(array::from_fn(line))
+        } else {
+            pack_strip(&mut scratch.packed, [rows, depth], self.from(row, start));
+            Strip::Packed(&scratch.packed[..depth])
+        }
+    }
+}
+
+impl Second for Matrix<'_, f32> {
+    #[inline(always)]
+    fn pack<const N: usize, const C: usize>(
+        &self,
+        packed: &mut Vec<[[f32; N]; C]>,
+        [start, left]: [usize; 2],
+        size: [usize; 2],
+    ) {
+        pack_columns(packed, size, self.from(start, left));
     }
 }
 
@@ -186,8 +261,6 @@ fn tiles<V: Lanes<N>, const N: usize, const C: usize, const R: usize>(
     }
 }
 
-/// Columns in groups of as many as a tile has, each group row by row. Beyond the last stands anything: what becomes of it
-/// goes nowhere.
 #[inline(always)]
 fn pack_columns<const N: usize, const C: usize>(
     packed: &mut Vec<[[f32; N]; C]>,

@@ -42,8 +42,12 @@ type Rows = fn(&mut [f32], [usize; 2], Matrix<f32>, Matrix<f32>);
 /// Each kind of processor that this one can stand for, and whether it has fused multiply-add.
 fn kinds() -> Vec<(&'static str, bool, Rows)> {
     let mut kinds: Vec<(&str, bool, Rows)> = vec![
-        ("plain, fused", true, strips::<Plain<4, true>, 4, 4, 6>),
-        ("plain", false, strips::<Plain<4, false>, 4, 2, 4>),
+        ("plain, fused", true, |out, sizes, a, b| {
+            strips::<Plain<4, true>, 4, 4, 6, _, _>(out, sizes, a, b)
+        }),
+        ("plain", false, |out, sizes, a, b| {
+            strips::<Plain<4, false>, 4, 2, 4, _, _>(out, sizes, a, b)
+        }),
     ];
     #[cfg(target_arch = "x86_64")]
     {
