@@ -78,13 +78,17 @@ fn batch_norm(call: &mut Call) -> Made {
     let statistics = batch_norm::statistics(x.clone());
     let [gamma, beta] = [gamma, beta].map(Tensor::from_dispatch);
     let made = batch_norm::batch_norm(x, statistics.clone(), gamma, beta, epsilon);
-    let row = |row: usize| statistics.clone().slice([row..row + 1, 0..channels]).reshape([channels]);
+    let row = |row: usize| {
+        statistics
+            .clone()
+            .slice([row..row + 1, 0..channels])
+            .reshape([channels])
+    };
     let rate = 1.0 - call.float("momentum").unwrap_or(0.9);
     // PyTorch keeps the unbiased variance. ONNX's text names the biased one. A single value has none: a member's share may
     // be one sample, so this is no error, and the running variance stays.
     let count = (batch * rest.iter().product::<usize>()) as f64;
-    let unbiased =
-        (count > 1.0).then(|| row(1).mul_scalar(count / (count - 1.0)));
+    let unbiased = (count > 1.0).then(|| row(1).mul_scalar(count / (count - 1.0)));
     for (input, buffer, statistic) in [(3, mean, Some(row(0))), (4, variance, unbiased)] {
         if let Some(statistic) = statistic.filter(|_| rate > 0.0) {
             let name = call.input_name(input).to_owned();

@@ -177,27 +177,6 @@ fn border(
     Ok(Some(HostTensor::filled(shape, element, value).into()))
 }
 
-/// Columns of rows, for layers that compute several things in one product.
-pub(super) fn columns(x: &Floats, start: usize, count: usize) -> Floats {
-    along(x, 1, start, count)
-}
-
-/// Rows of a matrix.
-pub(super) fn rows(x: &Floats, start: usize, count: usize) -> Floats {
-    along(x, 0, start, count)
-}
-
-fn along(x: &Floats, axis: usize, start: usize, count: usize) -> Floats {
-    let mut ranges = [Range::all(x.shape()[0]), Range::all(x.shape()[1])];
-    ranges[axis] = Range {
-        start,
-        count,
-        step: 1,
-    };
-    let slices = ranges.each_ref().map(burn_slice);
-    Floats::new(Dispatch::float_slice(x.clone().tensor(), &slices))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -25,9 +25,17 @@ impl Channels {
     }
 
     /// For each channel the two sums that `sum` gives for its numbers in `xs` and `ys`, image by image.
-    fn sums(&self, xs: &[f32], ys: &[f32], sum: impl Fn(usize, &[f32], &[f32]) -> [f64; 2] + Sync) -> Vec<[f64; 2]> {
+    fn sums(
+        &self,
+        xs: &[f32],
+        ys: &[f32],
+        sum: impl Fn(usize, &[f32], &[f32]) -> [f64; 2] + Sync,
+    ) -> Vec<[f64; 2]> {
         let mut sums = vec![[0.0; 2]; self.count];
-        let share = self.count.div_ceil(threads(xs.len(), NUMBERS_PER_THREAD, self.count)).max(1);
+        let share = self
+            .count
+            .div_ceil(threads(xs.len(), NUMBERS_PER_THREAD, self.count))
+            .max(1);
         in_threads(sums.chunks_mut(share).enumerate(), |(part, sums)| {
             for image in 0..xs.len() / (self.count * self.each).max(1) {
                 for (channel, sums) in (part * share..).zip(&mut *sums) {
@@ -72,7 +80,14 @@ pub fn statistics(x: &[f32], of: Channels) -> Vec<f32> {
 }
 
 /// `(x - mean) / deviation * gamma + beta`, with the [`statistics`] of each channel.
-pub fn batch_norm(x: &[f32], stats: &[f32], gamma: &[f32], beta: &[f32], epsilon: f64, of: Channels) -> Vec<f32> {
+pub fn batch_norm(
+    x: &[f32],
+    stats: &[f32],
+    gamma: &[f32],
+    beta: &[f32],
+    epsilon: f64,
+    of: Channels,
+) -> Vec<f32> {
     let (means, variances) = stats.split_at(of.count);
     let scales: Vec<f32> = scales(variances, gamma, epsilon).collect();
     of.map(x, x, |channel, x, _, out| {
@@ -104,10 +119,7 @@ pub fn batch_norm_backward(
     let count = of.numbers(x);
     let sums = of.sums(x, gradient, |channel, x, gradient| {
         let mean = f64::from(means[channel]);
-        [
-            total(gradient),
-            products(x, gradient, mean, 0.0),
-        ]
+        [total(gradient), products(x, gradient, mean, 0.0)]
     });
     let deviations = variances.iter().map(|v| 1.0 / (f64::from(*v) + epsilon).sqrt());
     let deviations: Vec<f64> = deviations.collect();
@@ -115,14 +127,21 @@ pub fn batch_norm_backward(
         .map(|channel| {
             let ([shift, slope], inverse) = (sums[channel], deviations[channel]);
             let scale = f64::from(gamma[channel]) * inverse;
-            [scale, -scale * inverse * inverse * slope / count, -scale * shift / count].map(|x| x as f32)
+            [
+                scale,
+                -scale * inverse * inverse * slope / count,
+                -scale * shift / count,
+            ]
+            .map(|x| x as f32)
         })
         .collect();
     BatchNormGradients {
         x: of.map(x, gradient, |channel, x, gradient, out| {
             combined(x, gradient, means[channel], factors[channel], out);
         }),
-        gamma: (sums.iter().zip(&deviations)).map(|([_, slope], d)| (slope * d) as f32).collect(),
+        gamma: (sums.iter().zip(&deviations))
+            .map(|([_, slope], d)| (slope * d) as f32)
+            .collect(),
         beta: sums.iter().map(|[shift, _]| *shift as f32).collect(),
     }
 }
@@ -225,7 +244,9 @@ mod tests {
             sum / count
         };
         let means: Vec<f64> = (0..of.count).map(|c| mean(c, &|x| x)).collect();
-        let variances: Vec<f64> = (0..of.count).map(|c| mean(c, &|x| (x - means[c]).powi(2))).collect();
+        let variances: Vec<f64> = (0..of.count)
+            .map(|c| mean(c, &|x| (x - means[c]).powi(2)))
+            .collect();
         let each = |(i, x): (usize, &f64)| {
             let c = channel(i);
             (x - means[c]) / (variances[c] + epsilon).sqrt() * f64::from(gamma[c]) + f64::from(beta[c])
@@ -235,13 +256,19 @@ mod tests {
 
     #[test]
     fn output_is_exact_over_many_numbers_around_three() {
-        let of = Channels { count: 2, each: 160 * 160 };
+        let of = Channels {
+            count: 2,
+            each: 160 * 160,
+        };
         let x = numbers(4 * 2 * 160 * 160, 1, 3.0);
         let (gamma, beta) = ([1.5, 0.5], [0.25, -0.25]);
         let found = batch_norm(&x, &statistics(&x, of), &gamma, &beta, 1e-5, of);
         let wide: Vec<f64> = x.iter().map(|x| f64::from(*x)).collect();
         for (found, wanted) in found.iter().zip(by_definition(&wide, &gamma, &beta, 1e-5, of)) {
-            assert!((f64::from(*found) - wanted).abs() < 1e-6, "{found} instead of {wanted}");
+            assert!(
+                (f64::from(*found) - wanted).abs() < 1e-6,
+                "{found} instead of {wanted}"
+            );
         }
     }
 
@@ -255,13 +282,20 @@ mod tests {
             let wide: Vec<f64> = x.iter().map(|x| f64::from(*x)).collect();
             let loss = |x: &[f64], gamma: &[f32], beta: &[f32]| {
                 let out = by_definition(x, gamma, beta, 1e-3, of);
-                out.iter().zip(&slopes).map(|(y, s)| y * f64::from(*s)).sum::<f64>()
+                out.iter()
+                    .zip(&slopes)
+                    .map(|(y, s)| y * f64::from(*s))
+                    .sum::<f64>()
             };
             for i in 0..x.len() {
                 let [mut up, mut down] = [wide.clone(), wide.clone()];
                 (up[i], down[i]) = (up[i] + 1e-4, down[i] - 1e-4);
                 let wanted = (loss(&up, &gamma, &beta) - loss(&down, &gamma, &beta)) / 2e-4;
-                assert!((f64::from(found.x[i]) - wanted).abs() < 1e-5, "{i}: {} {wanted}", found.x[i]);
+                assert!(
+                    (f64::from(found.x[i]) - wanted).abs() < 1e-5,
+                    "{i}: {} {wanted}",
+                    found.x[i]
+                );
             }
             for i in 0..of.count {
                 let off = |numbers: &[f32], by: f32| {
@@ -270,8 +304,10 @@ mod tests {
                     numbers
                 };
                 let step = 1.0 / 16.0;
-                let to_gamma = loss(&wide, &off(&gamma, step), &beta) - loss(&wide, &off(&gamma, -step), &beta);
-                let to_beta = loss(&wide, &gamma, &off(&beta, step)) - loss(&wide, &gamma, &off(&beta, -step));
+                let to_gamma =
+                    loss(&wide, &off(&gamma, step), &beta) - loss(&wide, &off(&gamma, -step), &beta);
+                let to_beta =
+                    loss(&wide, &gamma, &off(&beta, step)) - loss(&wide, &gamma, &off(&beta, -step));
                 assert!((f64::from(found.gamma[i]) - to_gamma / 0.125).abs() < 1e-5);
                 assert!((f64::from(found.beta[i]) - to_beta / 0.125).abs() < 1e-5);
             }

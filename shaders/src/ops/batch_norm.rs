@@ -215,8 +215,13 @@ impl BatchNorms for Flex {
 
     fn batch_normed(saved: &Saved<Self>, beta: FlexTensor) -> FlexTensor {
         let of = channels(&saved.x);
-        let [x, stats, gamma, beta] =
-            [saved.x.clone(), saved.statistics.clone(), saved.gamma.clone(), beta].map(host::contiguous);
+        let [x, stats, gamma, beta] = [
+            saved.x.clone(),
+            saved.statistics.clone(),
+            saved.gamma.clone(),
+            beta,
+        ]
+        .map(host::contiguous);
         let [numbers, stats, gamma, beta] = [&x, &stats, &gamma, &beta].map(host::floats);
         let out = twin::batch_norm(numbers, stats, gamma, beta, saved.epsilon, of);
         host::tensor(out, x.shape())

@@ -70,7 +70,8 @@ impl Window {
     fn transposed_sizes(&self, x: &[usize], weight: &[usize]) -> cpu::convolution::Convolution {
         let (output, kernel) = (lengths(x), lengths(weight));
         let input = array::from_fn(|axis| {
-            let whole = (output[axis] - 1) * self.strides[axis] + (kernel[axis] - 1) * self.dilations[axis] + 1;
+            let whole =
+                (output[axis] - 1) * self.strides[axis] + (kernel[axis] - 1) * self.dilations[axis] + 1;
             whole + self.extra[axis] - self.before[axis] - self.behind[axis]
         });
         cpu::convolution::Convolution {
@@ -312,7 +313,11 @@ fn forward(given: &Saved<Flex>, bias: Option<&FlexTensor>) -> FlexTensor {
     host::tensor(out, shape)
 }
 
-fn gradients(saved: Saved<Flex>, gradient: FlexTensor, [on_x, on_weight, on_bias]: [bool; 3]) -> [Option<FlexTensor>; 3] {
+fn gradients(
+    saved: Saved<Flex>,
+    gradient: FlexTensor,
+    [on_x, on_weight, on_bias]: [bool; 3],
+) -> [Option<FlexTensor>; 3] {
     let sizes = saved.sizes();
     let shapes = [saved.x.shape(), saved.weight.shape()];
     let [x, weight, gradient] = [saved.x, saved.weight, gradient].map(host::contiguous);

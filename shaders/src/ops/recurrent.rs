@@ -4,10 +4,9 @@
 //! would be a tensor of all tokens' inputs, most of it zeros.
 
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
-use burn::backend::ops::{ActivationOps, FloatTensorOps};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::wgpu::CubeBackend;
-use burn::backend::{Autodiff, Backend, Dispatch, Flex, TensorMetadata, backend_extension};
+use burn::backend::{Autodiff, AutodiffBackend, Backend, Dispatch, Flex, TensorMetadata, backend_extension};
 use burn::tensor::{FloatDType, Shape, Tensor};
 
 use super::gradients::differentiable;
@@ -36,8 +35,17 @@ impl Cell {
 
 /// The state after each token, `[tokens, batch, hidden]`, from 0 on. `ahead` are the inputs' products with their weights,
 /// and their bias, `[tokens, batch, gates * hidden]`; the weights for the state `[gates * hidden, hidden]` have a bias too.
-pub fn recurrent<const D: usize>(ahead: Tensor<D>, weight: Tensor<2>, bias: Tensor<1>, cell: Cell) -> Tensor<D> {
-    let (ahead, weight, bias) = (ahead.into_dispatch(), weight.into_dispatch(), bias.into_dispatch());
+pub fn recurrent<const D: usize>(
+    ahead: Tensor<D>,
+    weight: Tensor<2>,
+    bias: Tensor<1>,
+    cell: Cell,
+) -> Tensor<D> {
+    let (ahead, weight, bias) = (
+        ahead.into_dispatch(),
+        weight.into_dispatch(),
+        bias.into_dispatch(),
+    );
     Tensor::from_dispatch(Dispatch::recurrence(ahead, weight, bias, cell))
 }
 
@@ -117,7 +125,7 @@ fn forward<B: Products>(
     let shape = ahead.shape();
     let [count, batch, width] = [shape[0], shape[1], shape[2]];
     let hidden = width / cell.gates();
-    let zeros = || B::float_zeros([batch, hidden].into(), &B::float_device(ahead), FloatDType::F32);
+    let zeros = || B::float_zeros([batch, hidden].into(), &ahead.device(), FloatDType::F32);
     let product = B::weight(weight.clone());
     let (mut state, mut inner) = (zeros(), zeros());
     let (mut states, mut tokens) = (Vec::with_capacity(count), Vec::with_capacity(count));
@@ -162,7 +170,7 @@ fn forward<B: Products>(
         states.push(B::float_reshape(state.clone(), [1, batch, hidden].into()));
     }
     let out = match states.is_empty() {
-        true => B::float_zeros([0, batch, hidden].into(), &B::float_device(ahead), FloatDType::F32),
+        true => B::float_zeros([0, batch, hidden].into(), &ahead.device(), FloatDType::F32),
         false => B::float_cat(states, 0),
     };
     (out, Saved { cell, weight, tokens })
@@ -171,7 +179,7 @@ fn forward<B: Products>(
 /// The gradients for `ahead`, the weights and the bias.
 fn backward<B: Products>(saved: Saved<B>, gradient: FloatTensor<B>) -> [FloatTensor<B>; 3] {
     let Saved { cell, weight, tokens } = saved;
-    let device = B::float_device(&gradient);
+    let device = gradient.device();
     let shape = gradient.shape();
     let [count, batch, hidden] = [shape[0], shape[1], shape[2]];
     let width = cell.gates() * hidden;

@@ -15,7 +15,14 @@ fn devices() -> Vec<Device> {
 }
 
 /// Compares two outputs, and what `parts` get as gradients.
-fn assert_same(what: &str, expected: Tensor<4>, found: Tensor<4>, images: &Tensor<4>, others: &[&Tensor<1>], weight: Option<&Tensor<4>>) {
+fn assert_same(
+    what: &str,
+    expected: Tensor<4>,
+    found: Tensor<4>,
+    images: &Tensor<4>,
+    others: &[&Tensor<1>],
+    weight: Option<&Tensor<4>>,
+) {
     assert_eq!(expected.dims(), found.dims(), "{what}");
     assert_close(what, &values(expected.clone()), &values(found.clone()), 2e-5);
     let slopes = tensor(
@@ -47,7 +54,8 @@ fn convolutions_and_their_gradients_are_burns() {
             // Not contiguous.
             let source = tensor(&numbers(2 * 4 * 9 * 10, 1), [2, 4, 10, 9], &device).require_grad();
             let x = || source.clone().swap_dims(2, 3);
-            let weight = tensor(&numbers(8 * 4 / groups * 9, 2), [8, 4 / groups, 3, 3], &device).require_grad();
+            let weight =
+                tensor(&numbers(8 * 4 / groups * 9, 2), [8, 4 / groups, 3, 3], &device).require_grad();
             let bias = tensor(&numbers(8, 3), [8], &device).require_grad();
             let window = Window {
                 strides: [1, stride[0], stride[1]],
@@ -63,7 +71,8 @@ fn convolutions_and_their_gradients_are_burns() {
             let what = format!("{window:?}");
             assert_same(&what, expected, found, &source, &[&bias], Some(&weight));
 
-            let weight = tensor(&numbers(4 * 8 / groups * 9, 2), [4, 8 / groups, 3, 3], &device).require_grad();
+            let weight =
+                tensor(&numbers(4 * 8 / groups * 9, 2), [4, 8 / groups, 3, 3], &device).require_grad();
             let extra = stride.map(|stride| stride - 1);
             let window = Window {
                 extra: [0, extra[0], extra[1]],
@@ -87,7 +96,9 @@ fn burns_layers_make_the_same_by_our_operation() {
         PaddingConfig2d::Same,
         PaddingConfig2d::Explicit(0, 1, 2, 3),
     ] {
-        let layer: Conv2d = Conv2dConfig::new([4, 6], [3, 2]).with_padding(padding).init(&device);
+        let layer: Conv2d = Conv2dConfig::new([4, 6], [3, 2])
+            .with_padding(padding)
+            .init(&device);
         let [expected, found] = [layer.forward(x()), convolve(&layer, x())];
         assert_eq!(expected.dims(), found.dims());
         assert_close("layer", &values(expected), &values(found), 1e-5);

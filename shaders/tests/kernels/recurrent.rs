@@ -15,7 +15,10 @@ fn by_definition(ahead: &Tensor<3>, weight: &Tensor<2>, bias: &Tensor<1>, cell: 
     let mut inner = state.clone();
     let mut states = Vec::new();
     for token in 0..count {
-        let ahead = ahead.clone().narrow(0, token, 1).reshape([batch, cell.gates() * hidden]);
+        let ahead = ahead
+            .clone()
+            .narrow(0, token, 1)
+            .reshape([batch, cell.gates() * hidden]);
         let back = state.clone().matmul(weight.clone().transpose()) + bias.clone().unsqueeze();
         let part = |sums: &Tensor<2>, gate: usize| sums.clone().narrow(1, gate * hidden, hidden);
         state = match cell {
@@ -42,10 +45,15 @@ fn layers_and_their_gradients_are_what_they_should_be() {
         let device = device.autodiff();
         for cell in [Cell::Lstm, Cell::Gru] {
             let width = cell.gates() * hidden;
-            let ahead = tensor(&numbers(count * batch * width, 1), [count, batch, width], &device).require_grad();
+            let ahead =
+                tensor(&numbers(count * batch * width, 1), [count, batch, width], &device).require_grad();
             let weight = tensor(&numbers(width * hidden, 2), [width, hidden], &device).require_grad();
             let bias = tensor(&numbers(width, 3), [width], &device).require_grad();
-            let slopes = tensor(&numbers(count * batch * hidden, 4), [count, batch, hidden], &device);
+            let slopes = tensor(
+                &numbers(count * batch * hidden, 4),
+                [count, batch, hidden],
+                &device,
+            );
             let expected = by_definition(&ahead, &weight, &bias, cell);
             let found = recurrent(ahead.clone(), weight.clone(), bias.clone(), cell);
             let what = format!("{cell:?}");

@@ -51,7 +51,8 @@ pub struct Convolution {
 impl Convolution {
     /// The output `[batch, outputs, ..]` of an input `[batch, inputs, ..]` and weights `[outputs, inputs / groups, ..]`.
     pub fn forward(&self, x: &[f32], weight: &[f32]) -> Vec<f32> {
-        let taps = self.taps(|axis, tap| Some((tap * self.dilations[axis]) as isize - self.before[axis] as isize));
+        let taps =
+            self.taps(|axis, tap| Some((tap * self.dilations[axis]) as isize - self.before[axis] as isize));
         let walk = Walk {
             batch: self.batch,
             groups: self.groups,
@@ -75,7 +76,8 @@ impl Convolution {
         let mut out = vec![0.0; self.batch * self.inputs * volume(self.input)];
         for remainder in places(self.strides) {
             let reach = |axis: usize, tap: usize| {
-                let at = (remainder[axis] + self.before[axis]) as isize - (tap * self.dilations[axis]) as isize;
+                let at =
+                    (remainder[axis] + self.before[axis]) as isize - (tap * self.dilations[axis]) as isize;
                 let stride = self.strides[axis] as isize;
                 (at.rem_euclid(stride) == 0).then(|| at.div_euclid(stride))
             };
@@ -107,7 +109,8 @@ impl Convolution {
 
     /// The gradient for the weights, from that for the output.
     pub fn to_weight(&self, x: &[f32], gradient: &[f32]) -> Vec<f32> {
-        let taps = self.taps(|axis, tap| Some((tap * self.dilations[axis]) as isize - self.before[axis] as isize));
+        let taps =
+            self.taps(|axis, tap| Some((tap * self.dilations[axis]) as isize - self.before[axis] as isize));
         let layout = &Layout::new(self.input, &offsets(&taps), self.strides, self.output);
         let [sources, made] = [self.inputs / self.groups, self.outputs / self.groups];
         let positions = volume(self.output);
@@ -124,37 +127,43 @@ impl Convolution {
         let work = self.inputs * taps * made * columns;
         let threads = threads(work, PRODUCTS_PER_THREAD, self.inputs);
         let share = self.inputs.div_ceil(threads);
-        in_threads(turned.chunks_mut(share * taps * made).enumerate(), |(part, out)| {
-            let mut first = part * share;
-            let mut rest = out;
-            while !rest.is_empty() {
-                // No further than the group goes.
-                let group = first / sources;
-                let count = (rest.len() / taps / made).min((group + 1) * sources - first);
-                let (out, behind) = rest.split_at_mut(count * taps * made);
-                let image = count * layout.plane();
-                let mut copies = vec![0.0; self.batch * image + SIDES];
-                for (i, to) in copies[..self.batch * image].chunks_exact_mut(layout.plane()).enumerate() {
-                    let channel = i / count * self.inputs + first + i % count;
-                    let size = volume(self.input);
-                    layout.copy(&x[channel * size..][..size], to);
+        in_threads(
+            turned.chunks_mut(share * taps * made).enumerate(),
+            |(part, out)| {
+                let mut first = part * share;
+                let mut rest = out;
+                while !rest.is_empty() {
+                    // No further than the group goes.
+                    let group = first / sources;
+                    let count = (rest.len() / taps / made).min((group + 1) * sources - first);
+                    let (out, behind) = rest.split_at_mut(count * taps * made);
+                    let image = count * layout.plane();
+                    let mut copies = vec![0.0; self.batch * image + SIDES];
+                    for (i, to) in copies[..self.batch * image]
+                        .chunks_exact_mut(layout.plane())
+                        .enumerate()
+                    {
+                        let channel = i / count * self.inputs + first + i % count;
+                        let size = volume(self.input);
+                        layout.copy(&x[channel * size..][..size], to);
+                    }
+                    let patches = Patches {
+                        copies: &copies,
+                        layout,
+                        image,
+                    };
+                    let gradient = &joined[group * made * columns..][..made * columns];
+                    if made <= FEW {
+                        sums(out, made, gradient, patches);
+                    } else {
+                        let of_rows = PatchRows { patches, first: 0 };
+                        let gradient = Matrix::row_major(gradient, columns).transposed();
+                        product::rows(out, [made, columns], of_rows, gradient);
+                    }
+                    (first, rest) = (first + count, behind);
                 }
-                let patches = Patches {
-                    copies: &copies,
-                    layout,
-                    image,
-                };
-                let gradient = &joined[group * made * columns..][..made * columns];
-                if made <= FEW {
-                    sums(out, made, gradient, patches);
-                } else {
-                    let of_rows = PatchRows { patches, first: 0 };
-                    let gradient = Matrix::row_major(gradient, columns).transposed();
-                    product::rows(out, [made, columns], of_rows, gradient);
-                }
-                (first, rest) = (first + count, behind);
-            }
-        });
+            },
+        );
         let mut out = vec![0.0; turned.len()];
         for (group, out) in out.chunks_exact_mut((sources * taps * made).max(1)).enumerate() {
             let turned = &turned[group * sources * taps * made..];

@@ -33,7 +33,10 @@ impl Layout {
         let ends = |axis: usize| {
             let offsets = taps.iter().map(|tap| tap[axis]);
             let last = ((grid[axis].max(1) - 1) * strides[axis]) as isize;
-            (offsets.clone().min().unwrap_or(0), offsets.max().unwrap_or(0) + last)
+            (
+                offsets.clone().min().unwrap_or(0),
+                offsets.max().unwrap_or(0) + last,
+            )
         };
         let before: [usize; 3] = array::from_fn(|axis| (-ends(axis).0).max(0) as usize);
         let lengths = array::from_fn(|axis| (ends(axis).1 + before[axis] as isize + 1).max(1) as usize);
@@ -101,7 +104,11 @@ impl Layout {
         Segments {
             layout: self,
             image,
-            at: [line / rows / self.grid[0], line / rows % self.grid[0], line % rows],
+            at: [
+                line / rows / self.grid[0],
+                line / rows % self.grid[0],
+                line % rows,
+            ],
             x: start % columns,
             left: count,
         }
