@@ -261,11 +261,33 @@ def adaptive_pooling(w: Lowering, c: Call) -> Name:
     return value
 
 
+@rule("adaptive_max_pool1d", "adaptive_max_pool2d")
+def adaptive_maxima(w: Lowering, c: Call) -> list[Name]:
+    value, shape = w.read(c["self"]), fake(c["self"]).shape
+    axes = 2 if c.name.endswith("2d") else 1
+    places = spread(c["output_size"], axes)
+    for axis, outputs in zip(range(len(shape) - axes, len(shape)), places, strict=True):
+        if outputs is None or outputs == shape[axis]:
+            continue
+        axis_of = w.graph.constant([axis], np.int64)
+        parts = [
+            w.graph.add("ReduceMax", [w.sliced(value, axis, start, end, 1), axis_of], keepdims=1)
+            for start, end in pooling_ranges(shape[axis], outputs)
+        ]
+        value = w.graph.add("Concat", parts, axis=axis) if outputs > 1 else parts[0]
+    # Nothing that trains takes the places of the maxima.
+    return [value, None]
+
+
+def pooling_ranges(inputs: int, outputs: int) -> list[tuple[int, int]]:
+    """The input places of each output place, by PyTorch's rule."""
+    return [(at * inputs // outputs, -(-(at + 1) * inputs // outputs)) for at in range(outputs)]
+
+
 def pooling_matrix(inputs: int, outputs: int) -> np.ndarray:
     """The share of each input place (rows) in each output place (columns), by PyTorch's rule of ranges."""
     matrix: np.ndarray = np.zeros((inputs, outputs), np.float32)
-    for at in range(outputs):
-        start, end = at * inputs // outputs, -(-(at + 1) * inputs // outputs)
+    for at, (start, end) in enumerate(pooling_ranges(inputs, outputs)):
         matrix[start:end, at] = 1 / (end - start)
     return matrix
 

@@ -260,6 +260,20 @@ def roll(w: Lowering, c: Call) -> Name:
     return value
 
 
+@rule("select_scatter")
+def select_scatter(w: Lowering, c: Call) -> Name:
+    axis = c["dim"] % c.result.dim()
+    return w.with_entry(w.read(c["self"]), c.result, axis, c["index"], w.read(c["src"]))
+
+
+@rule("slice_scatter")
+def slice_scatter(w: Lowering, c: Call) -> Name:
+    if c["step"] != 1:
+        raise Unsupported("a range with gaps")
+    axis = c["dim"] % c.result.dim()
+    return w.with_range(w.read(c["self"]), c.result, axis, c["start"], c["end"], w.read(c["src"]))
+
+
 @rule("pad", "constant_pad_nd")
 def pad(w: Lowering, c: Call) -> Name:
     # Pairs of lengths before and behind, from the last axis to the first; ONNX wants them from the first axis on.

@@ -277,8 +277,10 @@ class Lowering:
             self._item(node)
             return
         if getattr(node.target, "__name__", "").startswith("return_types_"):
-            self._names[node] = [self.read(value) for value in node.args[0]]
-            self._learned.update([node] if any(value in self._learned for value in node.args[0]) else [])
+            # The results as one tuple, or one by one.
+            results = node.args if isinstance(node.args[0], fx.Node) else node.args[0]
+            self._names[node] = [self.read(value) for value in results]
+            self._learned.update([node] if any(value in self._learned for value in results) else [])
             return
         if isinstance(node.target, torch._ops.HigherOrderOperator):
             self._region(node, root)
@@ -412,13 +414,23 @@ class Lowering:
             raise Unsupported("writes a part of a tensor in place")
         axis = view["dim"] % fake(view["self"]).dim()
         if view.name == "select":
-            start = view["index"]
-            end = start + 1 or END
-            part = self.graph.add("Unsqueeze", [part, self.vector(axis)])
-        else:
-            start, end = (0 if view["start"] is None else view["start"]), (END if view["end"] is None else view["end"])
+            return self.with_entry(whole, fake(view["self"]), axis, view["index"], part)
+        return self.with_range(whole, fake(view["self"]), axis, view["start"], view["end"], part)
+
+    def with_entry(self, whole: str, like: torch.Tensor, axis: int, index: Any, part: str) -> str:
+        """A tensor of this shape of which one entry of an axis is replaced."""
+        part = self.graph.add("Unsqueeze", [part, self.vector(axis)])
+        return self.with_range(whole, like, axis, index, index + 1 or END, part)
+
+    def with_range(self, whole: str, like: torch.Tensor, axis: int, start: Any, end: Any, part: str) -> str:
+        """A tensor of this shape of which one range of an axis is replaced."""
+        start, end = 0 if start is None else start, END if end is None else end
         if not isinstance(start, int) or not isinstance(end, int):
             raise Unsupported("writes a range that follows from the batch")
+        size = like.shape[axis]
+        if isinstance(size, int):
+            start, end, _ = slice(start, end).indices(size)
+            end = END if end == size else end
         parts = [] if start == 0 else [self.sliced(whole, axis, 0, start)]
         parts += [part] if end >= END else [part, self.sliced(whole, axis, end, END)]
         return self.graph.add("Concat", parts, axis=axis) if len(parts) > 1 else part

@@ -124,7 +124,64 @@ fn tanh_gate<T: Real>(x: T) -> T {
     sigmoid(T::from_f64(2.0 * TANH_SCALE) * (x + T::from_f64(TANH_CUBE) * x * x * x))
 }
 
+/// The logistic function of each number.
+pub fn sigmoids<T: Real>(numbers: &mut [T]) {
+    widest!([T: Real] (numbers: &mut [T]), fused each_sigmoid, otherwise each_sigmoid)
+}
+
+/// The hyperbolic tangent of each number.
+pub fn tanhs<T: Real>(numbers: &mut [T]) {
+    widest!([T: Real] (numbers: &mut [T]), fused each_tanh, otherwise each_tanh)
+}
+
+#[inline(always)]
+fn each_sigmoid<T: Real>(numbers: &mut [T]) {
+    numbers.iter_mut().for_each(|x| *x = sigmoid(*x));
+}
+
+#[inline(always)]
+fn each_tanh<T: Real>(numbers: &mut [T]) {
+    numbers.iter_mut().for_each(|x| *x = tanh(*x));
+}
+
+/// Without branches or calls. Near 0 the difference of two numbers near 1 would keep few digits; there it is Taylor's series
+/// to x^11, whose rest is below 2^-26 of it.
+#[inline(always)]
+fn tanh<T: Real>(x: T) -> T {
+    let square = x * x;
+    let mut series = T::from_f64(-1382.0 / 155_925.0);
+    for coefficient in [62.0 / 2835.0, -17.0 / 315.0, 2.0 / 15.0, -1.0 / 3.0, 1.0] {
+        series = series * square + T::from_f64(coefficient);
+    }
+    let near = x * series;
+    let far = T::from_f64(2.0) * sigmoid(T::from_f64(2.0) * x) - T::ONE;
+    if x.abs() < T::from_f64(0.3) { near } else { far }
+}
+
 #[inline(always)]
 fn sigmoid<T: Real>(x: T) -> T {
     T::ONE / (T::ONE + (-x).exp())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sigmoids_and_tangents_are_exact() {
+        let xs: Vec<f32> = (-4000..4000).map(|i| i as f32 / 300.0).chain([0.0, 1e-20, 90.0, -90.0]).collect();
+        let [mut sigmoid, mut tangent] = [xs.clone(), xs.clone()];
+        sigmoids(&mut sigmoid);
+        tanhs(&mut tangent);
+        for ((x, sigmoid), tangent) in xs.iter().map(|x| f64::from(*x)).zip(sigmoid).zip(tangent) {
+            let wanted = [1.0 / (1.0 + (-x).exp()), x.tanh()];
+            for (found, wanted) in [sigmoid, tangent].into_iter().zip(wanted) {
+                let off = (f64::from(found) - wanted).abs();
+                assert!(off <= 4e-7 * wanted.abs() + 2e-38, "{x}: {found} instead of {wanted}");
+            }
+        }
+        let mut not = [f32::NAN];
+        tanhs(&mut not);
+        assert!(not[0].is_nan());
+    }
 }

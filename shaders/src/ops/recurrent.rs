@@ -4,13 +4,16 @@
 //! would be a tensor of all tokens' inputs, most of it zeros.
 
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn::backend::ops::{ActivationOps, FloatTensorOps};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::wgpu::CubeBackend;
 use burn::backend::{Autodiff, AutodiffBackend, Backend, Dispatch, Flex, TensorMetadata, backend_extension};
 use burn::tensor::{FloatDType, Shape, Tensor};
 
 use super::gradients::differentiable;
+use super::host;
 use super::linear::{Products, Rest, WeightLayout};
+use crate::cpu::activation::{sigmoids, tanhs};
 
 const LAYOUT: WeightLayout = WeightLayout::OutputsFirst;
 
@@ -49,6 +52,40 @@ pub fn recurrent<const D: usize>(
     Tensor::from_dispatch(Dispatch::recurrence(ahead, weight, bias, cell))
 }
 
+/// The functions of the gates, not differentiable.
+pub trait Gates: Products {
+    /// The logistic function.
+    fn open(x: FloatTensor<Self>) -> FloatTensor<Self>;
+
+    /// The hyperbolic tangent.
+    fn bend(x: FloatTensor<Self>) -> FloatTensor<Self>;
+}
+
+impl Gates for CubeBackend {
+    fn open(x: FloatTensor<Self>) -> FloatTensor<Self> {
+        Self::sigmoid(x)
+    }
+
+    fn bend(x: FloatTensor<Self>) -> FloatTensor<Self> {
+        Self::float_tanh(x)
+    }
+}
+
+/// By vectors. Burn's CPU backend takes one number after the other.
+impl Gates for Flex {
+    fn open(x: FloatTensor<Self>) -> FloatTensor<Self> {
+        let mut x = host::contiguous(x);
+        sigmoids(host::floats_mut(&mut x));
+        x
+    }
+
+    fn bend(x: FloatTensor<Self>) -> FloatTensor<Self> {
+        let mut x = host::contiguous(x);
+        tanhs(host::floats_mut(&mut x));
+        x
+    }
+}
+
 /// The differentiable operation.
 #[backend_extension(Cube, Flex, Autodiff)]
 pub trait RecurrentOps: Backend {
@@ -79,7 +116,7 @@ macro_rules! plain {
 plain!(CubeBackend);
 plain!(Flex);
 
-impl<B: RecurrentOps + Products, C: CheckpointStrategy> RecurrentOps for Autodiff<B, C> {
+impl<B: RecurrentOps + Gates, C: CheckpointStrategy> RecurrentOps for Autodiff<B, C> {
     fn recurrence(
         ahead: FloatTensor<Self>,
         weight: FloatTensor<Self>,
@@ -116,7 +153,7 @@ struct Token<B: Backend> {
     bent: Option<FloatTensor<B>>,
 }
 
-fn forward<B: Products>(
+fn forward<B: Gates>(
     ahead: &FloatTensor<B>,
     weight: FloatTensor<B>,
     bias: FloatTensor<B>,
@@ -139,10 +176,10 @@ fn forward<B: Products>(
         let made = match cell {
             Cell::Lstm => {
                 let sums = B::float_add(ahead, back);
-                let [input, keep, output] = [0, 1, 3].map(|gate| B::sigmoid(of(&sums, gate)));
-                let new = B::float_tanh(of(&sums, 2));
+                let [input, keep, output] = [0, 1, 3].map(|gate| B::open(of(&sums, gate)));
+                let new = B::bend(of(&sums, 2));
                 let after = B::float_add(mul::<B>(&keep, &inner), mul::<B>(&input, &new));
-                let bent = B::float_tanh(after.clone());
+                let bent = B::bend(after.clone());
                 state = mul::<B>(&output, &bent);
                 Token {
                     before,
@@ -153,9 +190,9 @@ fn forward<B: Products>(
             }
             Cell::Gru => {
                 let sum = |gate| B::float_add(of(&ahead, gate), of(&back, gate));
-                let [reset, update] = [0, 1].map(|gate| B::sigmoid(sum(gate)));
+                let [reset, update] = [0, 1].map(|gate| B::open(sum(gate)));
                 let back = of(&back, 2);
-                let new = B::float_tanh(B::float_add(of(&ahead, 2), mul::<B>(&reset, &back)));
+                let new = B::bend(B::float_add(of(&ahead, 2), mul::<B>(&reset, &back)));
                 let difference = B::float_sub(before.clone(), new.clone());
                 state = B::float_add(new.clone(), mul::<B>(&update, &difference));
                 Token {
@@ -191,7 +228,8 @@ fn backward<B: Products>(saved: Saved<B>, gradient: FloatTensor<B>) -> [FloatTen
             zeros([width].into()),
         ];
     }
-    let product = B::weight(weight);
+    // Turned once, so that each token's product reads it as it lies.
+    let product = B::weight(B::float_transpose(weight));
     let mut to_state = zeros([batch, hidden].into());
     let mut to_inner = to_state.clone();
     // Of each token: for the products of the inputs and of the state.
@@ -228,7 +266,7 @@ fn backward<B: Products>(saved: Saved<B>, gradient: FloatTensor<B>) -> [FloatTen
             }
             _ => unreachable!("a cell has its gates"),
         };
-        to_state = B::affine_input_gradient(&back, &product, LAYOUT, None);
+        to_state = B::affine_input_gradient(&back, &product, WeightLayout::InputsFirst, None);
         if let Some(beside) = beside {
             to_state = B::float_add(to_state, beside);
         }

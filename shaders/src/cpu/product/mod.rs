@@ -33,6 +33,9 @@ const fn columns_of(lanes: usize) -> usize {
 /// Products that take about three times as long as starting a thread does.
 pub(super) const PRODUCTS_PER_THREAD: usize = 1 << 22;
 
+/// So few rows are taken as columns where the second factor is a transpose: then nothing long is packed.
+const FEW: usize = 32;
+
 /// Rows of a strip, or a multiple: where threads part.
 const STRIPS: usize = 24;
 
@@ -82,6 +85,9 @@ pub(super) struct Scratch<const R: usize> {
 ///
 /// If an operand is smaller than that.
 pub fn product([m, n, k]: [usize; 3], a: Matrix<f32>, b: Matrix<f32>) -> Vec<f32> {
+    if m <= FEW && n > FEW && b.row == 1 && b.column != 1 {
+        return transposed(&product([n, m, k], b.transposed(), a.transposed()), m);
+    }
     let mut out = vec![0.0; m * n];
     if out.is_empty() || k == 0 {
         return out;
@@ -92,6 +98,12 @@ pub fn product([m, n, k]: [usize; 3], a: Matrix<f32>, b: Matrix<f32>) -> Vec<f32
         rows(out, [n, k], a.from(part * share, 0), b);
     });
     out
+}
+
+/// The transpose of a row-major matrix with rows of `columns` numbers.
+fn transposed(matrix: &[f32], columns: usize) -> Vec<f32> {
+    let column = |at: usize| matrix[at..].iter().step_by(columns);
+    (0..columns).flat_map(|at| column(at).copied()).collect()
 }
 
 /// Some rows of the product, in this thread.

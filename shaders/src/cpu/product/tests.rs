@@ -118,6 +118,18 @@ fn all_kinds_of_processors_make_the_same_bits() {
 }
 
 #[test]
+fn few_rows_are_columns_of_the_same_bits() {
+    for m in [1, 5, 32] {
+        let (n, k) = (70, 600);
+        let (a, b) = (numbers(m * k, 3), numbers(k * n, 4));
+        let (a, b) = (Matrix::row_major(&a, k), Matrix::row_major(&b, k).transposed());
+        let mut as_rows = vec![0.0; m * n];
+        rows(&mut as_rows, [n, k], a, b);
+        assert_eq!(bits(&product([m, n, k], a, b)), bits(&as_rows));
+    }
+}
+
+#[test]
 fn threads_change_no_bit() {
     let [m, n, k] = [250, 300, 600];
     let (a, b) = (numbers(m * k, 3), numbers(k * n, 4));

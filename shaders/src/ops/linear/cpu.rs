@@ -14,6 +14,13 @@ use crate::cpu::product::product;
 use crate::ops::host;
 
 impl Products for Flex {
+    fn weight(full: FlexTensor) -> Weight<Self> {
+        Weight {
+            full: host::contiguous(full),
+            halves: None,
+        }
+    }
+
     fn affine(
         x: &FlexTensor,
         weight: &Weight<Self>,
