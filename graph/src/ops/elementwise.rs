@@ -2,6 +2,7 @@
 
 use annulus_shaders::nn::Activation;
 use annulus_shaders::ops::activation::activation;
+use annulus_shaders::ops::clip::clip as clip_within;
 use burn::backend::ops::{ActivationOps, FloatTensorOps};
 use burn::backend::{Dispatch, DispatchTensor, Scalar};
 use burn::tensor::Tensor;
@@ -218,14 +219,10 @@ fn clip(call: &mut Call) -> Made {
     let (least, most) = (call.optional_host(1)?, call.optional_host(2)?);
     let bound = |bound: Option<HostTensor>| bound.map(|bound| bound.number()).transpose();
     let (least, most) = (bound(least)?, bound(most)?);
-    on_device(call, |mut x| {
-        if let Some(least) = least {
-            x = Dispatch::float_clamp_min(x, least.into());
-        }
-        if let Some(most) = most {
-            x = Dispatch::float_clamp_max(x, most.into());
-        }
-        x
+    let least = least.unwrap_or(f64::NEG_INFINITY) as f32;
+    let most = most.unwrap_or(f64::INFINITY) as f32;
+    on_device(call, |x| {
+        clip_within::<1>(Tensor::from_dispatch(x), least, most).into_dispatch()
     })
 }
 

@@ -169,7 +169,10 @@ mod tests {
 
     #[test]
     fn sigmoids_and_tangents_are_exact() {
-        let xs: Vec<f32> = (-4000..4000).map(|i| i as f32 / 300.0).chain([0.0, 1e-20, 90.0, -90.0]).collect();
+        let xs: Vec<f32> = (-4000..4000)
+            .map(|i| i as f32 / 300.0)
+            .chain([0.0, 1e-20, 90.0, -90.0])
+            .collect();
         let [mut sigmoid, mut tangent] = [xs.clone(), xs.clone()];
         sigmoids(&mut sigmoid);
         tanhs(&mut tangent);
@@ -177,7 +180,10 @@ mod tests {
             let wanted = [1.0 / (1.0 + (-x).exp()), x.tanh()];
             for (found, wanted) in [sigmoid, tangent].into_iter().zip(wanted) {
                 let off = (f64::from(found) - wanted).abs();
-                assert!(off <= 4e-7 * wanted.abs() + 2e-38, "{x}: {found} instead of {wanted}");
+                assert!(
+                    off <= 4e-7 * wanted.abs() + 2e-38,
+                    "{x}: {found} instead of {wanted}"
+                );
             }
         }
         let mut not = [f32::NAN];

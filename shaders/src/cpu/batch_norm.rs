@@ -127,12 +127,7 @@ pub fn batch_norm_backward(
         .map(|channel| {
             let ([shift, slope], inverse) = (sums[channel], deviations[channel]);
             let scale = f64::from(gamma[channel]) * inverse;
-            [
-                scale,
-                -scale * inverse * inverse * slope / count,
-                -scale * shift / count,
-            ]
-            .map(|x| x as f32)
+            [scale, inverse * inverse * slope / count, shift / count].map(|x| x as f32)
         })
         .collect();
     BatchNormGradients {
@@ -216,9 +211,16 @@ fn scaled_each(xs: &[f32], mean: f32, scale: f32, shift: f32, out: &mut [f32]) {
 }
 
 #[inline(always)]
-fn combined_each(xs: &[f32], gradient: &[f32], mean: f32, [a, b, c]: [f32; 3], out: &mut [f32]) {
+fn combined_each(
+    xs: &[f32],
+    gradient: &[f32],
+    mean: f32,
+    [scale, slope, shift]: [f32; 3],
+    out: &mut [f32],
+) {
+    // The differences first: behind a mean over the image most of the gradient is taken away.
     for ((out, x), g) in out.iter_mut().zip(xs).zip(gradient) {
-        *out = *g * a + (*x - mean) * b + c;
+        *out = ((*g - shift) - (*x - mean) * slope) * scale;
     }
 }
 

@@ -14,6 +14,7 @@ mod rows;
 pub mod activation;
 pub mod attention;
 pub mod batch_norm;
+pub mod clip;
 pub mod convolution;
 pub mod cross_entropy;
 pub mod dropout;

@@ -251,3 +251,21 @@ fn a_rate_of_1_is_refused() {
         },
     );
 }
+
+#[test]
+fn clipped_numbers_and_their_gradients_are_those_of_both_bounds() {
+    let x = [-3.0, -1.0, -0.5, 0.0, 2.0, 2.5];
+    for device in crate::common::gpu().into_iter().chain([Device::flex()]) {
+        let device = device.autodiff();
+        let x = tensor(&x, [6], &device).require_grad();
+        let out = annulus_shaders::ops::clip::clip(x.clone(), -1.0, 2.0);
+        assert_eq!(values(out.clone()), [-1.0, -1.0, -0.5, 0.0, 2.0, 2.0]);
+        let gradients = out.sum().backward();
+        assert_eq!(
+            values(x.grad(&gradients).unwrap()),
+            [0.0, 1.0, 1.0, 1.0, 1.0, 0.0]
+        );
+        let below = annulus_shaders::ops::clip::clip(x, f32::NEG_INFINITY, 0.0);
+        assert_eq!(values(below), [-3.0, -1.0, -0.5, 0.0, 0.0, 0.0]);
+    }
+}
