@@ -147,7 +147,7 @@ class Predictor:
         with tempfile.TemporaryDirectory() as scratch:
             data = _as_file(rows, Path(scratch))
             answers = program.call(["predict", self._file, data], warn=True)
-        separator = "\t" if data.suffix.lower() == ".tsv" else max(",;\t", key=answers.partition("\n")[0].count)
+        separator = "\t" if data.suffix.lower() == ".tsv" else max(",;\t|", key=answers.partition("\n")[0].count)
         read = functools.partial(pandas.read_csv, sep=separator)
         told = read(io.StringIO(answers), dtype=str, keep_default_na=False)
         own = told.shape[1] - 1 - len(self.classes)

@@ -306,7 +306,7 @@ class Members(WithProgram):
             self.member(taking_part.classifier(), Stream())
         _, run = self.found(rounds=100_000, batch=8)
         points, classes = taking_part.data()
-        with self.assertRaisesRegex(annulus.ProgramError, "has 100 samples, and the run trains on 461"):
+        with self.assertRaisesRegex(annulus.ProgramError, "has 100 samples, and the run trains on 512"):
             short = points[:100], classes[:100]
             self.member(taking_part.classifier(), short, ticket=run.ticket, out=self.folder / "short")
 

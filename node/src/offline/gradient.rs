@@ -97,10 +97,10 @@ pub fn gradient(folder: &Path, asked: Asked, out: &Path) -> Result<Done, Gradien
         }
     }
     let loss = floats(output.loss.inner())?;
-    tensors.push(("loss".into(), vec![1], loss.clone()));
+    tensors.push((apart("loss", &tensors), vec![1], loss.clone()));
     if let Some(logits) = output.logits {
         let shape = logits.shape().to_vec();
-        tensors.push(("logits".into(), shape, floats(logits.flat().inner())?));
+        tensors.push((apart("logits", &tensors), shape, floats(logits.flat().inner())?));
     }
     write(&tensors, out)?;
     Ok(Done {
@@ -112,6 +112,15 @@ pub fn gradient(folder: &Path, asked: Asked, out: &Path) -> Result<Done, Gradien
 
 /// A name, a shape and the elements.
 type Named = (String, Vec<usize>, Vec<f32>);
+
+/// This name, or with underscores behind it if a tensor has it.
+fn apart(name: &str, tensors: &[Named]) -> String {
+    let mut name = name.to_owned();
+    while tensors.iter().any(|(taken, ..)| *taken == name) {
+        name.push('_');
+    }
+    name
+}
 
 fn floats(tensor: Tensor<1>) -> Result<Vec<f32>, GradientError> {
     let read = tensor.into_data().try_to_vec::<f32>();
@@ -127,4 +136,17 @@ fn write(tensors: &[Named], out: &Path) -> Result<(), GradientError> {
     }
     let file = safetensors::serialize(views, None).map_err(numbers)?;
     Ok(write_atomic(out, |to| to.write_all(&file))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_parameter_called_loss_keeps_its_name() {
+        let named = |name: &str| (name.to_owned(), vec![1], vec![0.0]);
+        let tensors = [named("weight"), named("loss"), named("loss_")];
+        assert_eq!(apart("loss", &tensors), "loss__");
+        assert_eq!(apart("logits", &tensors), "logits");
+    }
 }

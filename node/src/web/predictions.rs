@@ -170,6 +170,19 @@ async fn schema(State(served): State<Arc<Served>>) -> Response {
     fresh(Json(served.model.inputs()))
 }
 
+/// Most rows of a request. Each takes some hundred bytes while it is answered, and a short row is a few bytes of the body.
+const MOST_ROWS: usize = 100_000;
+
+/// Rows that a body may have, told without reading it.
+fn rows_at_most(body: &[u8], csv: bool) -> usize {
+    let count = |of: u8| body.iter().filter(|byte| **byte == of).count();
+    if csv {
+        count(b'\n').max(count(b'\r'))
+    } else {
+        count(b'{')
+    }
+}
+
 async fn predict(
     State(served): State<Arc<Served>>,
     headers: HeaderMap,
@@ -186,6 +199,10 @@ async fn predict(
         let why = "the CSV is one line, and the first line names the columns. With curl write --data-binary @FILE, as -d takes \
                    the line ends out";
         return refused(StatusCode::BAD_REQUEST, why);
+    }
+    if !image && rows_at_most(&body, csv) > MOST_ROWS {
+        let why = format!("the request has more than {MOST_ROWS} rows: send them in several");
+        return refused(StatusCode::PAYLOAD_TOO_LARGE, &why);
     }
     let Ok(_permit) = served.cores.acquire().await else {
         return fresh(StatusCode::SERVICE_UNAVAILABLE);
@@ -241,4 +258,16 @@ fn ascii(json: &str) -> String {
         }
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::rows_at_most;
+
+    #[test]
+    fn rows_are_counted_before_they_are_read() {
+        assert_eq!(rows_at_most(b"a,b\r\n1,2\r\n3,4\r\n", true), 3);
+        assert_eq!(rows_at_most(b"a,b\r1,2\r", true), 2);
+        assert_eq!(rows_at_most(br#"[{"a":1},{"a":2}]"#, false), 2);
+    }
 }

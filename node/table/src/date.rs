@@ -13,6 +13,10 @@ pub enum Order {
     DayFirst,
     /// 5/3 is in May.
     MonthFirst,
+    /// 24-5-3 is in 2024.
+    YearFirst,
+    /// No date that was seen told: those that could be read in two ways are none.
+    Untold,
 }
 
 /// A point in time.
@@ -48,7 +52,11 @@ impl Moment {
         {
             return None;
         }
-        let (date, rest) = date(cell, order)?;
+        let cell = without_weekday(whole(cell));
+        let (date, rest) = match order {
+            Order::Untold => untold(cell)?,
+            order => date(cell, order)?,
+        };
         let rest = rest
             .strip_prefix('T')
             .or_else(|| rest.strip_prefix(','))
@@ -98,8 +106,89 @@ impl Moment {
     }
 }
 
+/// Whole numbers of a column with gaps are often written as 20240305.0.
+pub(crate) fn whole(cell: &str) -> &str {
+    match cell.strip_suffix(".0") {
+        Some(whole) if whole.len() == 8 => whole,
+        _ => cell,
+    }
+}
+
+/// A date that can be read in one way only.
+fn untold(cell: &str) -> Option<(Date, &str)> {
+    let all = [Order::DayFirst, Order::MonthFirst, Order::YearFirst].map(|order| date(cell, order));
+    let mut found = all.into_iter().flatten();
+    let first = found.next()?;
+    found.all(|(other, _)| other == first.0).then_some(first)
+}
+
+/// What follows the name of a day of the week.
+fn without_weekday(cell: &str) -> &str {
+    const DAYS: [&str; 7] = [
+        "monday",
+        "tuesday",
+        "wednesday",
+        "thursday",
+        "friday",
+        "saturday",
+        "sunday",
+    ];
+    let end = cell
+        .find(|letter: char| !letter.is_ascii_alphabetic())
+        .unwrap_or(0);
+    let (word, rest) = cell.split_at(end);
+    let is_day = |day: &&str| {
+        let day = day.get(..word.len());
+        day.is_some_and(|day| day.eq_ignore_ascii_case(word))
+    };
+    match word.len() >= 3 && DAYS.iter().any(|day| is_day(&day)) {
+        true => rest.trim_start_matches(['.', ',', ' ']),
+        false => cell,
+    }
+}
+
+/// A month, a quarter or a week of a year, by its first day: Apr 2024, 04/2024, 2024Q2, Q2 2024, 2024-W17.
+fn period(cell: &str) -> Option<Date> {
+    let number = |text: &str, digits: std::ops::RangeInclusive<usize>| {
+        let is_number = digits.contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+        is_number.then(|| text.parse::<u32>().ok()).flatten()
+    };
+    let quarter = |year: &str, quarter: &str| {
+        let quarter = number(quarter, 1..=1).filter(|quarter| (1..=4).contains(quarter))?;
+        valid(number(year, 4..=4)? as i32, 3 * quarter - 2, 1)
+    };
+    let week = |year: &str, week: &str| {
+        let (year, week) = (number(year, 4..=4)? as i32, number(week, 2..=2)?);
+        let date = Date::from_iso_week_date(year, u8::try_from(week).ok()?, time::Weekday::Monday).ok()?;
+        YEARS.contains(&year).then_some(date)
+    };
+    let upper = cell.to_ascii_uppercase();
+    let halves = |mark: char| {
+        upper
+            .split_once(mark)
+            .map(|(a, b)| (a.trim_matches(['-', ' ']), b.trim_matches(['-', ' '])))
+    };
+    if let Some((before, behind)) = halves('Q') {
+        return quarter(before, behind).or_else(|| {
+            behind
+                .rsplit_once([' ', '-'])
+                .and_then(|(q, year)| quarter(year, q.trim()))
+        });
+    }
+    if let Some((year, of)) = halves('W') {
+        return week(year, of);
+    }
+    let (first, year) = cell.rsplit_once([' ', '-', '/'])?;
+    let year = number(year, 4..=4).filter(|year| (1900..2100).contains(year))? as i32;
+    let first = first.trim_end_matches(['.', ',']);
+    valid(year, number(first, 1..=2).or_else(|| month(first))?, 1)
+}
+
 /// A date at the beginning of a text, and what follows.
 fn date(cell: &str, order: Order) -> Option<(Date, &str)> {
+    if let Some(date) = period(cell) {
+        return Some((date, ""));
+    }
     let mut words = Words(cell);
     let (first, second) = (words.next()?, words.next());
     if let (Word::Number(number, 8), None | Some(Word::Mark(' ' | 'T'))) = (&first, &second) {
@@ -148,13 +237,12 @@ fn date(cell: &str, order: Order) -> Option<(Date, &str)> {
         (Word::Name(month), Word::Number(day, 1 | 2), Word::Number(of, digits)) => {
             valid(year(of, digits)?, month, day)?
         }
-        (Word::Number(a, 1 | 2), Word::Number(b, 1 | 2), Word::Number(of, digits)) => {
-            let (day, month) = match order {
-                Order::DayFirst => (a, b),
-                Order::MonthFirst => (b, a),
-            };
-            valid(year(of, digits)?, month, day)?
-        }
+        (Word::Number(a, 1 | 2), Word::Number(b, 1 | 2), Word::Number(of, digits)) => match order {
+            Order::DayFirst => valid(year(of, digits)?, b, a)?,
+            Order::MonthFirst => valid(year(of, digits)?, a, b)?,
+            Order::YearFirst | Order::Untold if digits <= 2 => valid(year(a, 2)?, b, of)?,
+            _ => return None,
+        },
         _ => return None,
     };
     Some((date, words.0))
@@ -175,6 +263,24 @@ fn valid(year: i32, month: u32, day: u32) -> Option<Date> {
     let date = Date::from_calendar_date(year, month, u8::try_from(day).ok()?).ok()?;
     YEARS.contains(&year).then_some(date)
 }
+
+/// Zones that have one name in one place, and their hours before Greenwich's.
+const ZONES: [(&str, f64); 14] = [
+    ("CET", 1.0),
+    ("CEST", 2.0),
+    ("EET", 2.0),
+    ("EEST", 3.0),
+    ("MSK", 3.0),
+    ("JST", 9.0),
+    ("EST", -5.0),
+    ("EDT", -4.0),
+    ("CDT", -5.0),
+    ("MST", -7.0),
+    ("MDT", -6.0),
+    ("PST", -8.0),
+    ("PDT", -7.0),
+    ("BST", 1.0),
+];
 
 /// A time of day such as 13:45, 1:45:30.5 pm or 13:45:00+01:00: its seconds, and those of the offset.
 fn clock(text: &str) -> Option<(f64, f64)> {
@@ -198,6 +304,7 @@ fn clock(text: &str) -> Option<(f64, f64)> {
     };
     let offset = match rest.trim() {
         "" | "Z" | "UTC" | "GMT" => 0.0,
+        zone if let Some((_, hours)) = ZONES.iter().find(|(name, _)| *name == zone) => 3600.0 * hours,
         zone => {
             let (sign, digits) = match zone.split_at_checked(1)? {
                 ("+", digits) => (1.0, digits),
@@ -248,6 +355,14 @@ impl Words<'_> {
             return Some(Word::Mark('T'));
         }
         self.0 = rest;
+        // 24th, and the like.
+        if first.is_ascii_digit() && end <= 2 {
+            let ending = self
+                .0
+                .get(..2)
+                .filter(|ending| matches!(*ending, "st" | "nd" | "rd" | "th"));
+            self.0 = &self.0[ending.map_or(0, str::len)..];
+        }
         match first.is_ascii_digit() {
             true => Some(Word::Number(word.parse().ok()?, end)),
             false => Some(Word::Name(month(word)?)),
@@ -312,6 +427,11 @@ mod tests {
             "5.3.2024 13:45:10.5",
             "05/03/2024, 1:45 pm",
             "2024-03-05 00:30:00+00:00",
+            "20240305.0",
+            "Tue, 5 Mar 2024",
+            "Tuesday, March 5th, 2024",
+            "Tue, 05 Mar 2024 13:45:00 GMT",
+            "2024-03-05 12:00:00 CET",
         ] {
             assert_eq!(
                 told(cell, Order::DayFirst).as_deref(),
@@ -323,6 +443,13 @@ mod tests {
             ("03/05/2024", "2024-03-05"),
             ("12/31/99", "1999-12-31"),
             ("2024-03", "2024-03-01"),
+            ("Apr 2020", "2020-04-01"),
+            ("April 2020", "2020-04-01"),
+            ("04/2020", "2020-04-01"),
+            ("2020Q2", "2020-04-01"),
+            ("2020-Q2", "2020-04-01"),
+            ("Q2 2020", "2020-04-01"),
+            ("2020-W17", "2020-04-20"),
         ] {
             assert_eq!(told(cell, Order::MonthFirst).as_deref(), Some(date), "{cell}");
         }
@@ -356,6 +483,18 @@ mod tests {
             assert_eq!(told(cell, Order::DayFirst), None, "{cell}");
         }
         assert_eq!(told("31/12/2024", Order::MonthFirst), None);
+        assert_eq!(told("20-04-24", Order::YearFirst).as_deref(), Some("2020-04-24"));
+        assert_eq!(told("99/12/31", Order::YearFirst).as_deref(), Some("1999-12-31"));
+        assert_eq!(
+            told("2024-04-20", Order::YearFirst).as_deref(),
+            Some("2024-04-20")
+        );
+        // Where no date of training told.
+        assert_eq!(told("2024-05-03", Order::Untold).as_deref(), Some("2024-05-03"));
+        assert_eq!(told("05/05/2024", Order::Untold).as_deref(), Some("2024-05-05"));
+        for cell in ["03/05/2024", "20-04-24", "05.03.2024"] {
+            assert_eq!(told(cell, Order::Untold), None, "{cell}");
+        }
     }
 
     #[test]

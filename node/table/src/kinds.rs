@@ -1,11 +1,11 @@
 //! Guesses what a column is from its cells.
 
 use crate::csv::Rows;
-use crate::date::{Moment, Order};
-use crate::number::{Notation, grouped, measured};
+use crate::date::{Moment, Order, whole};
+use crate::number::{Notation, grouped, is_ambiguous, measured};
 use crate::options::Kind;
 use crate::schema::{is_gap, is_missing};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 /// What was guessed, with what a message needs.
 #[derive(Clone, Debug)]
@@ -25,6 +25,9 @@ pub(crate) struct Guess {
 
 /// Most words in a column of numbers that count as mistakes, whatever its length; a guess.
 const MISTAKES: u64 = 3;
+
+/// So many numbers with and without marks tell that these separate thousands; a guess.
+const MARKED: u64 = 3;
 
 /// Most distinct whole numbers of a target that are taken for classes, and the rows that each must have on average; a guess.
 const CLASSES: usize = 20;
@@ -115,11 +118,36 @@ impl<'a> Guesses<'a> {
             let has_comma = || self.cells(column).filled().any(|cell| cell.contains(','));
             self.comma || self.rows.separator == b';' && comma.numbers > 0 && has_comma()
         };
-        let is_comma = comma.numbers > point.numbers || comma.numbers == point.numbers && either();
+        let is_comma = match self.thousands(column) {
+            Some(mark) => mark == '.',
+            None => comma.numbers > point.numbers || comma.numbers == point.numbers && either(),
+        };
+        let group = if is_comma { '.' } else { ',' };
         Notation {
             comma: is_comma,
+            groups: self.cells(column).filled().any(|cell| cell.contains(group)),
             unit: if is_comma { comma } else { point }.unit().to_owned(),
         }
+    }
+
+    /// What separates thousands in a column where `1.000` could be one, too: below a thousand no number has a mark, and
+    /// above it none has another one.
+    pub fn thousands(&self, column: usize) -> Option<char> {
+        let cells = || self.cells(column).filled().filter(|cell| !is_gap(cell));
+        let is_small = |cell: &str| {
+            let digits = cell.strip_prefix('-').unwrap_or(cell);
+            digits.len() <= 3 && digits.bytes().all(|byte| byte.is_ascii_digit())
+        };
+        ['.', ','].into_iter().find(|mark| {
+            let (mut small, mut large) = (0, 0);
+            let fit = cells().all(|cell| {
+                let is_large = is_ambiguous(cell, *mark);
+                large += u64::from(is_large);
+                small += u64::from(!is_large);
+                is_large || is_small(cell)
+            });
+            fit && small.min(large) >= MARKED
+        })
     }
 
     /// The kind of an input.
@@ -133,8 +161,8 @@ impl<'a> Guesses<'a> {
             _ if seen.is_date() && seen.order().is_none() => (
                 Kind::Ignore,
                 format!(
-                    "dates whose day and month cannot be told apart: write columns.{name}=day-first or \
-                     columns.{name}=month-first",
+                    "dates whose day, month and year cannot be told apart: write columns.{name}=day-first, month-first or \
+                     year-first",
                     name = self.rows.header[column]
                 ),
             ),
@@ -162,7 +190,7 @@ impl<'a> Guesses<'a> {
             kind,
             why,
             fitting: if kind == Kind::Date {
-                seen.dates[0].max(seen.dates[1])
+                seen.fitting_dates()
             } else {
                 seen.numbers
             },
@@ -229,8 +257,13 @@ struct Seen {
     numbers: u64,
     /// Those that are dates if the day comes first, and if the month does.
     dates: [u64; 2],
+    /// Those that begin with a year of two digits, and what stands first and last in dates of which each may be the year.
+    years: u64,
+    edges: [BTreeSet<String>; 2],
     /// Whether the order makes a difference.
     ordered: bool,
+    /// Whether one is written with points.
+    pointed: bool,
     /// Whether all numbers are whole.
     whole: bool,
     range: (f64, f64),
@@ -244,7 +277,10 @@ impl Seen {
             marks: 0,
             numbers: 0,
             dates: [0; 2],
+            years: 0,
+            edges: Default::default(),
             ordered: false,
+            pointed: false,
             whole: true,
             range: (f64::INFINITY, f64::NEG_INFINITY),
         };
@@ -279,8 +315,17 @@ impl Seen {
         self.dates[0] += u64::from(day_first.is_some());
         self.dates[1] += u64::from(month_first.is_some());
         // With points the day always comes first.
-        let pointed = || cell.bytes().find(|byte| !byte.is_ascii_digit()) == Some(b'.');
-        self.ordered |= day_first != month_first && !pointed();
+        let pointed = cell.bytes().find(|byte| !byte.is_ascii_digit()) == Some(b'.');
+        self.ordered |= day_first != month_first && !pointed;
+        self.pointed |= day_first != month_first && pointed;
+        let year_first = of(Order::YearFirst);
+        self.years += u64::from(year_first.is_some() && !pointed);
+        if year_first != day_first || year_first != month_first {
+            let mut numbers = cell.split(|letter: char| !letter.is_ascii_digit());
+            for (edge, number) in self.edges.iter_mut().zip([numbers.next(), numbers.nth(1)]) {
+                edge.extend(number.map(str::to_owned));
+            }
+        }
     }
 
     /// Whether a column with this many numbers, or dates, is a column of such: the other cells are gaps or a few mistakes.
@@ -294,17 +339,32 @@ impl Seen {
     }
 
     fn is_date(&self) -> bool {
-        let dates = self.dates[0].max(self.dates[1]);
+        let dates = self.fitting_dates();
         // Numbers such as 20240305 are dates only if all of them are.
         self.are(dates) && (self.numbers == 0 || self.filled as u64 - self.marks == dates)
     }
 
+    fn fitting_dates(&self) -> u64 {
+        self.dates[0].max(self.dates[1]).max(self.years)
+    }
+
     /// How dates are written, if that can be told.
     fn order(&self) -> Option<Order> {
+        let [first, last] = self.edges.each_ref().map(BTreeSet::len);
+        let others = self.dates[0].max(self.dates[1]);
+        if self.years > others {
+            return Some(Order::YearFirst);
+        }
+        // Two digits at each end may be the year. There are fewer years than days.
+        if first > 0 && self.years == others && 2 * last >= first {
+            return (2 * first < last).then_some(Order::YearFirst);
+        }
         match self.dates[0].cmp(&self.dates[1]) {
             std::cmp::Ordering::Less => Some(Order::MonthFirst),
+            std::cmp::Ordering::Greater => Some(Order::DayFirst),
             std::cmp::Ordering::Equal if self.ordered => None,
-            _ => Some(Order::DayFirst),
+            std::cmp::Ordering::Equal if self.pointed => Some(Order::DayFirst),
+            std::cmp::Ordering::Equal => Some(Order::Untold),
         }
     }
 
@@ -324,13 +384,20 @@ impl Seen {
 
     /// Of a column in which most cells are numbers, how many are, and what the others are.
     fn spoilt(&self, cells: Cells, notation: &Notation) -> String {
-        if 2 * self.numbers <= self.filled as u64 {
+        let (fitting, what) = match self.fitting_dates() {
+            dates if dates > self.numbers => (dates, "dates"),
+            _ => (self.numbers, "numbers"),
+        };
+        if 2 * fitting <= self.filled as u64 {
             return String::new();
         }
+        let order = self.order().unwrap_or_default();
+        let fits = |cell: &str| match what {
+            "dates" => Moment::read(cell, order).is_some(),
+            _ => notation.read(cell).is_some(),
+        };
         let mut others = BTreeMap::<&str, u64>::new();
-        let words = cells
-            .filled()
-            .filter(|cell| notation.read(cell).is_none() && !is_gap(cell));
+        let words = cells.filled().filter(|cell| !fits(cell) && !is_gap(cell));
         words.for_each(|cell| *others.entry(cell).or_default() += 1);
         let (word, count) = others
             .iter()
@@ -342,8 +409,8 @@ impl Seen {
         };
         let shown: String = word.chars().take(24).collect();
         format!(
-            "{} numbers and {} times {shown:?}{more}",
-            grouped(self.numbers),
+            "{} {what} and {} times {shown:?}{more}",
+            grouped(fitting),
             grouped(*count)
         )
     }
@@ -352,7 +419,7 @@ impl Seen {
 /// Whether a number may be a date too, as 20240305 and 2024.03 may.
 fn is_date_and_number(cell: &str) -> bool {
     let digits = |text: &[u8]| text.iter().all(u8::is_ascii_digit);
-    match cell.as_bytes() {
+    match whole(cell).as_bytes() {
         cell if cell.len() == 8 => digits(cell),
         [year @ .., b'.', _, _] => year.len() == 4 && digits(year),
         _ => false,
@@ -414,5 +481,67 @@ mod tests {
         ] {
             assert_eq!(guess(cells), wanted, "{cells:.60}");
         }
+    }
+
+    /// Two hundred days in a row, each written by `of` from its year, month and day.
+    fn order(of: fn([i32; 3]) -> String) -> Option<Order> {
+        let day = |at: i32| of([20 + at / 100, 1 + at / 20 % 12, 1 + at % 28]) + ",b\n";
+        let cells: String = (0..200).map(day).collect();
+        let (rows, _) = Rows::read("t.csv", format!("a,b\n{cells}").as_bytes()).unwrap();
+        let guess = Guesses::of(&rows, &[]).input(0);
+        (guess.kind == Kind::Date).then_some(guess.order).flatten()
+    }
+
+    #[test]
+    fn years_of_two_digits_are_where_there_are_fewer_of_them() {
+        assert_eq!(
+            order(|[y, m, d]| format!("{y}-{m:02}-{d:02}")),
+            Some(Order::YearFirst)
+        );
+        assert_eq!(
+            order(|[y, m, d]| format!("{d:02}/{m:02}/{y}")),
+            Some(Order::DayFirst)
+        );
+        assert_eq!(
+            order(|[y, m, d]| format!("{m:02}/{d:02}/{y}")),
+            Some(Order::MonthFirst)
+        );
+        assert_eq!(order(|[y, m, d]| format!("{d}.{m}.{y}")), Some(Order::DayFirst));
+        assert_eq!(
+            order(|[y, m, d]| format!("20{y}-{m:02}-{d:02}")),
+            Some(Order::Untold)
+        );
+        // As many at each end.
+        assert_eq!(order(|[_, m, d]| format!("{:02}-{m:02}-{d:02}", d)), None);
+    }
+
+    #[test]
+    fn words_among_dates_are_told() {
+        let cells: String = (0..100)
+            .map(|at| match at % 5 {
+                0 => "pending,b\n".to_owned(),
+                _ => format!("2024-{:02}-{:02},b\n", 1 + at % 12, 1 + at % 28),
+            })
+            .collect();
+        let (rows, _) = Rows::read("t.csv", format!("a,b\n{cells}").as_bytes()).unwrap();
+        let guess = Guesses::of(&rows, &[]).input(0);
+        assert_eq!(guess.spoilt, "80 dates and 20 times \"pending\"");
+    }
+
+    #[test]
+    fn marks_above_a_thousand_alone_separate_thousands() {
+        let notation = |cells: &str| {
+            let (rows, _) =
+                Rows::read("t.csv", format!("a;b\n{cells}").replace(' ', ";b\n").as_bytes()).unwrap();
+            let notation = Guesses::of(&rows, &[]).notation(0);
+            (notation.comma, notation.groups)
+        };
+        assert_eq!(notation("999 12 5 1.000 5.000 2.500 "), (true, true));
+        assert_eq!(notation("999 12 5 1,000 5,000 2,500 "), (false, true));
+        // Decimals, all of three digits.
+        assert_eq!(notation("1.000 5.000 2.500 7.125 "), (false, false));
+        assert_eq!(notation("999 12 5 1.000 5.000 2.5 "), (false, false));
+        assert_eq!(notation("0.125 12 5 1.000 5.000 2.500 "), (false, false));
+        assert_eq!(notation("1,5 12 5 1,000 5,000 2,500 "), (true, false));
     }
 }

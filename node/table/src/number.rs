@@ -15,6 +15,9 @@ pub(crate) fn parse(cell: &str) -> Option<f64> {
 pub struct Notation {
     /// Whether a comma stands before the decimals, as in `25.066,65`.
     pub comma: bool,
+    /// Whether some have a comma, or a point, between thousands. If none has, `1,234` may be either and is no number.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub groups: bool,
     /// What stands beside each number, such as `%` or `EUR`; empty: nothing.
     pub unit: String,
 }
@@ -40,11 +43,31 @@ impl Notation {
     /// A cell as a number: also with thousands in groups, a unit, parentheses around what is negative, or the apostrophe by which
     /// spreadsheets mark texts. None if it is none, is too large, or has another unit than the column.
     pub fn read(&self, cell: &str) -> Option<f64> {
+        if !self.groups && is_ambiguous(cell, if self.comma { '.' } else { ',' }) {
+            return None;
+        }
         let (value, unit) = measured(cell, self.comma)?;
         // A bare number may stand among amounts of a currency, but 0.25 is not 0.25 %.
         let fits = unit == self.unit || unit.is_empty() && (self.unit != "%" || value == 0.0);
         fits.then_some(value)
     }
+}
+
+/// Whether what stands before the last three digits, and nowhere else, may separate thousands or decimals.
+pub(crate) fn is_ambiguous(cell: &str, mark: char) -> bool {
+    let digits = |text: &str| text.bytes().filter(u8::is_ascii_digit).count();
+    let Some((whole, rest)) = cell.split_once(mark) else {
+        return false;
+    };
+    let whole = whole.trim_start_matches(|letter: char| !letter.is_ascii_digit());
+    let end = rest
+        .find(|letter: char| !letter.is_ascii_digit())
+        .unwrap_or(rest.len());
+    (1..=3).contains(&digits(whole))
+        && !whole.starts_with('0')
+        && end == 3
+        && digits(rest) == 3
+        && !rest[end..].contains([',', '.'])
 }
 
 /// A number and its unit, which is empty if there is none.
@@ -252,10 +275,12 @@ mod tests {
     fn numbers_are_read_as_people_write_them() {
         let point = |unit: &str| Notation {
             comma: false,
+            groups: true,
             unit: unit.into(),
         };
         let comma = |unit: &str| Notation {
             comma: true,
+            groups: true,
             unit: unit.into(),
         };
         for (notation, cell, value) in [
@@ -310,6 +335,23 @@ mod tests {
             (comma(""), "1e999"),
         ] {
             assert_eq!(notation.read(cell), None, "{cell} {notation:?}");
+        }
+        // Where nothing separates thousands in training, a mark before three digits may be either.
+        let [point, comma] = [false, true].map(|comma| Notation {
+            comma,
+            ..Notation::default()
+        });
+        for (notation, cell, value) in [
+            (&point, "5.250", Some(5.25)),
+            (&point, "5,250", None),
+            (&point, "-5,250", None),
+            (&point, "5,250.00", Some(5250.0)),
+            (&point, "1,005,250", Some(1_005_250.0)),
+            (&comma, "5,250", Some(5.25)),
+            (&comma, "5.250", None),
+            (&comma, "5.250,00", Some(5250.0)),
+        ] {
+            assert_eq!(notation.read(cell), value, "{cell} {notation:?}");
         }
     }
 }

@@ -116,6 +116,9 @@ pub enum Kind {
     /// As a date such as 12/31/2024; never the target.
     #[serde(rename = "month-first")]
     MonthFirst,
+    /// As a date such as 24-12-31; never the target.
+    #[serde(rename = "year-first")]
+    YearFirst,
     /// Not at all.
     Ignore,
 }

@@ -151,13 +151,21 @@ impl Reading<'_> {
         }
         let notes = inputs.iter().filter(|input| !input.guess.spoilt.is_empty()).map(|input| {
             let name = &self.rows.header[input.column];
+            let spoilt = &input.guess.spoilt;
+            let kind = if spoilt.contains(" dates and ") { "date" } else { "number" };
             format!(
-                "column {name} has {}: if these mean that it is missing, name them, such as 'missing=[\"\",\"-\"]', and \
-                 columns.{name}=number",
-                input.guess.spoilt
+                "column {name} has {spoilt}: if these mean that it is missing, name them, such as 'missing=[\"\",\"-\"]', and \
+                 columns.{name}={kind}"
             )
         });
-        let notes = notes.collect();
+        let thousands = inputs.iter().filter(|input| input.kind == Kind::Number).filter_map(|input| {
+            let mark = guesses.thousands(input.column)?;
+            let name = &self.rows.header[input.column];
+            Some(format!(
+                "{name}: 1{mark}000 is read as a thousand. If it is one, write its numbers without marks where they have no decimals"
+            ))
+        });
+        let notes = notes.chain(thousands).collect();
         let (target, targets, classes) = self.targets(&of_target, &good)?;
         // Before hours of training, not after them.
         self.options.asked_threshold(&target)?;

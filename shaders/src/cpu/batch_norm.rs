@@ -211,13 +211,7 @@ fn scaled_each(xs: &[f32], mean: f32, scale: f32, shift: f32, out: &mut [f32]) {
 }
 
 #[inline(always)]
-fn combined_each(
-    xs: &[f32],
-    gradient: &[f32],
-    mean: f32,
-    [scale, slope, shift]: [f32; 3],
-    out: &mut [f32],
-) {
+fn combined_each(xs: &[f32], gradient: &[f32], mean: f32, [scale, slope, shift]: [f32; 3], out: &mut [f32]) {
     // The differences first: behind a mean over the image most of the gradient is taken away.
     for ((out, x), g) in out.iter_mut().zip(xs).zip(gradient) {
         *out = ((*g - shift) - (*x - mean) * slope) * scale;

@@ -140,11 +140,14 @@ pub struct Saved<B: Backend> {
     pub transposed: bool,
 }
 
+/// The gradients that are wanted, from that for the output.
+type Gradients<B> = fn(Saved<B>, FloatTensor<B>, [bool; 3]) -> [Option<FloatTensor<B>>; 3];
+
 /// A forward pass, and the gradients for input, weights and bias that are wanted.
 #[derive(Debug)]
 pub struct Own<B: Backend> {
     forward: fn(&Saved<B>, Option<&FloatTensor<B>>) -> FloatTensor<B>,
-    gradients: fn(Saved<B>, FloatTensor<B>, [bool; 3]) -> [Option<FloatTensor<B>>; 3],
+    gradients: Gradients<B>,
 }
 
 /// A backend that may have convolutions of our own.

@@ -17,8 +17,17 @@ pub(super) fn word_assignments(
     of_task: &Map<String, Value>,
     tasks: &[TaskFactory],
 ) -> Result<Assignments, Error> {
-    let split = |(at, word): (usize, &String)| match word.split_once('=') {
-        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), Value::String(value.to_owned()))),
+    // The name of a column may have the sign, but no kind of column has.
+    let parts = |word: &str| match word.starts_with("columns.") {
+        true => word
+            .rsplit_once('=')
+            .map(|(key, value)| (key.to_owned(), value.to_owned())),
+        false => word
+            .split_once('=')
+            .map(|(key, value)| (key.to_owned(), value.to_owned())),
+    };
+    let split = |(at, word): (usize, &String)| match parts(word) {
+        Some((key, value)) if !key.is_empty() => Ok((key, Value::String(value))),
         _ => Err(Error::usage(not_a_setting(
             word,
             words.get(at + 1),

@@ -95,17 +95,18 @@ impl Reading<'_> {
                 Some(Kind::Ignore) => (Kind::Ignore, AS_SAID.to_owned()),
                 Some(Kind::Date) if guess.order.is_none() => {
                     return self.fail(&format!(
-                        "has dates in {name} whose day and month cannot be told apart: write columns.{name}=day-first or \
-                         columns.{name}=month-first"
+                        "has dates in {name} whose day, month and year cannot be told apart: write \
+                         columns.{name}=day-first, month-first or year-first"
                     ));
                 }
                 Some(kind) => {
                     guess.order = match kind {
                         Kind::DayFirst => Some(Order::DayFirst),
                         Kind::MonthFirst => Some(Order::MonthFirst),
+                        Kind::YearFirst => Some(Order::YearFirst),
                         _ => guess.order,
                     };
-                    let is_date = matches!(kind, Kind::DayFirst | Kind::MonthFirst);
+                    let is_date = matches!(kind, Kind::DayFirst | Kind::MonthFirst | Kind::YearFirst);
                     (if is_date { Kind::Date } else { kind }, String::new())
                 }
                 None if divides => (Kind::Ignore, DIVIDES.to_owned()),

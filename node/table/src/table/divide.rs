@@ -7,6 +7,7 @@ use crate::error::TableError;
 use crate::kinds::Guesses;
 use crate::number::{Notation, short};
 use crate::options::{Kind, Options};
+use crate::schema::is_gap;
 use crate::split::{Part, Split};
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -94,15 +95,19 @@ impl Reading<'_> {
         match self.options.columns.get(name) {
             Some(Kind::DayFirst) => return Ok(Clock::Dates(Order::DayFirst)),
             Some(Kind::MonthFirst) => return Ok(Clock::Dates(Order::MonthFirst)),
+            Some(Kind::YearFirst) => return Ok(Clock::Dates(Order::YearFirst)),
             _ => {}
         }
         let cells = || (0..self.rows.len()).map(|row| self.rows.cell(row, column));
-        let first = cells().find(|cell| !self.is_missing(cell)).unwrap_or("");
-        match (guess.order, Moment::read(first, Order::DayFirst).or(Moment::read(first, Order::MonthFirst))) {
+        let first = cells()
+            .find(|cell| !self.is_missing(cell) && !is_gap(cell))
+            .unwrap_or("");
+        let orders = [Order::DayFirst, Order::MonthFirst, Order::YearFirst];
+        match (guess.order, orders.into_iter().find_map(|order| Moment::read(first, order))) {
             (Some(order), Some(_)) if guess.kind == Kind::Date => Ok(Clock::Dates(order)),
             (None, Some(_)) => self.fail(&format!(
-                "cannot be ordered by {name}: whether {first:?} begins with the day or the month cannot be told. Write \
-                 columns.{name}=day-first or columns.{name}=month-first"
+                "cannot be ordered by {name}: whether {first:?} begins with the day, the month or the year cannot be told. \
+                 Write columns.{name}=day-first, month-first or year-first"
             )),
             _ if 2 * guess.fitting > self.rows.len() as u64 => Ok(Clock::Numbers(guess.notation)),
             _ => self.fail(&format!(

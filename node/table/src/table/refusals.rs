@@ -120,7 +120,7 @@ impl Reading<'_> {
             Some(Kind::Text) => self.fail(&format!(
                 "cannot predict a text: write columns.{name}=category if {name} has classes, or name another target"
             )),
-            Some(Kind::Date | Kind::DayFirst | Kind::MonthFirst) => self.fail(&format!(
+            Some(Kind::Date | Kind::DayFirst | Kind::MonthFirst | Kind::YearFirst) => self.fail(&format!(
                 "cannot predict a date: write the days until {name} into a column of numbers, and name that as the target"
             )),
         }

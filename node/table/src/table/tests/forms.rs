@@ -248,7 +248,7 @@ fn what_cannot_be_ordered_divides_nothing() {
         }
     };
     let either = |at: usize| format!("{:02}/{:02}/2024", 1 + at % 12, 1 + at * 5 % 12);
-    assert!(told(&either, &[]).contains("Write columns.when=day-first or columns.when=month-first"));
+    assert!(told(&either, &[]).contains("Write columns.when=day-first, month-first or year-first"));
     assert!(told(&either, &[("when", Kind::DayFirst)]).starts_with("split by when (train 2024-01-01"));
     let words = told(&|at| format!("wave {}", at % 7), &[]);
     assert!(
@@ -295,7 +295,7 @@ fn dates_are_inputs_with_the_parts_that_can_be_learnt() {
         format!("{:02}/{:02}/2024", 1 + at % 12, 1 + at * 5 % 12)
     });
     assert!(
-        found.is_empty() && told.contains("dates whose day and month cannot be told apart"),
+        found.is_empty() && told.contains("dates whose day, month and year cannot be told apart"),
         "{told}"
     );
 }
