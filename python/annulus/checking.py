@@ -21,6 +21,10 @@ from .errors import CheckError, ProgramError
 
 REFERENCE = "reference.safetensors"
 
+#: Of other samples. A number that is rounded another way may be on the other side of a ReLU's 0. That happens in few batches,
+#: and a wrong operation is wrong in all.
+SECOND_REFERENCE = "reference-2.safetensors"
+
 #: How much farther than PyTorch's float32 a device may be from float64. It tolerates models whose gradient is
 #: ill-conditioned, and nothing else.
 FACTOR = 3.0
@@ -47,6 +51,11 @@ class Measurement:
     #: The parameter whose gradient is farthest off, and its distance relative to the whole gradient's norm.
     worst: tuple[str, float]
 
+    @property
+    def is_close(self) -> bool:
+        """Whether gradient and loss agree with PyTorch's."""
+        return self.error <= self.allowed and self.loss_error <= self.allowed
+
 
 def check(folder: str | os.PathLike[str], *, devices: Sequence[str] | None = None) -> list[Measurement]:
     """Compares the loss and the gradient of a few samples on this machine's devices with PyTorch's.
@@ -62,25 +71,31 @@ def check(folder: str | os.PathLike[str], *, devices: Sequence[str] | None = Non
     path = Path(folder) / REFERENCE
     if not path.is_file():
         raise CheckError(f"{path} is missing: export the model again")
-    with safe_open(path, "np") as file:
-        facts: dict[str, str] = file.metadata()
-    expected = load_file(path)
     measured = []
     for device in devices or ("cpu", "gpu"):
         try:
-            made = gradient(folder, device, int(facts["samples"]))
+            one = _measured(folder, device, path)
         except ProgramError as error:
             if devices is None and NO_GPU in str(error):
                 continue
             raise
-        measured.append(compare(device, made, expected, facts))
+        second = Path(folder) / SECOND_REFERENCE
+        if not one.is_close and second.is_file():
+            one = _measured(folder, device, second)
+        measured.append(one)
     for one in measured:
-        if not (one.error <= one.allowed and one.loss_error <= one.allowed):
+        if not one.is_close:
             raise CheckError(
                 f"on {one.device} the gradient is {one.error:.1e} off PyTorch's and the loss {one.loss_error:.1e}, more than "
                 f"{one.allowed:.1e}; most of it in {one.worst[0]}. Please report the model's layers"
             )
     return measured
+
+
+def _measured(folder: str | os.PathLike[str], device: str, path: Path) -> Measurement:
+    with safe_open(path, "np") as file:
+        facts: dict[str, str] = file.metadata()
+    return compare(device, gradient(folder, device, int(facts["samples"])), load_file(path), facts)
 
 
 def gradient(folder: str | os.PathLike[str], device: str, samples: int) -> dict[str, np.ndarray]:

@@ -6,6 +6,7 @@
 | `weights.safetensors` | initial parameters and buffers by their names in the `state_dict` |
 | `samples.safetensors` | the samples; the first axis of each tensor counts them |
 | `reference.safetensors` | PyTorch's gradient of a few samples, for [`check`][annulus.check]; it is not part of a run |
+| `reference-2.safetensors` | the same of one sample less, if the model has operations whose slope jumps, such as ReLU |
 
 Equal models give equal bytes in the first three.
 """
@@ -30,14 +31,20 @@ from safetensors.numpy import save_file
 from . import arithmetic, checking, layers, layout, losses, onnx_file, program, reference, samples
 from .capture import Captured, capture
 from .errors import ExportError, ProgramError
-from .lowering import Lowering, Problem, element, fake
+from .lowering import Call, Lowering, Problem, element, fake
 from .objective import Loss, Objective
 from .version import VERSION
 
-MODEL, WEIGHTS, SAMPLES, REFERENCE = "model.onnx", "weights.safetensors", "samples.safetensors", "reference.safetensors"
+MODEL, WEIGHTS, SAMPLES = "model.onnx", "weights.safetensors", "samples.safetensors"
 
 #: Samples whose gradient `check` compares.
 CHECKED_SAMPLES = 4
+
+#: Operations whose slope jumps.
+KINKED = frozenset(
+    "abs amax amin clamp clamp_max clamp_min elu hardsigmoid hardswish hardtanh leaky_relu max max_pool1d max_pool2d "
+    "maximum min minimum prelu relu relu6 rrelu selu where".split()
+)
 
 #: Largest relative difference between the loss of some samples and the loss of the same samples twice, in float64.
 MEAN_TOLERANCE = 1e-6
@@ -157,7 +164,12 @@ def write(
     (folder / MODEL).write_bytes(graph.to_bytes(_offsets(folder / WEIGHTS)))
     save_file({value.name: column for value, column in zip(graph.inputs, columns, strict=True)}, folder / SAMPLES)
     few = [samples.widened(column[:CHECKED_SAMPLES]) for column in columns]
-    _write_reference(captured, few, folder / REFERENCE)
+    _write_reference(captured, few, folder / checking.REFERENCE)
+    # Of one sample less, where the first may stand at a kink.
+    fewer = [column[:-1] for column in few]
+    (folder / checking.SECOND_REFERENCE).unlink(missing_ok=True)
+    if len(fewer[0]) > 0 and _has_kinks(captured):
+        _write_reference(captured, fewer, folder / checking.SECOND_REFERENCE)
     return Exported(folder, len(few[0]), graph.sources, (evaluated + 0.5) / len(columns[0]) if evaluated else None)
 
 
@@ -360,3 +372,9 @@ def _write_reference(captured: Captured, columns: Sequence[np.ndarray], path: Pa
         "torch": torch.__version__,
     }
     save_file({name: np.ascontiguousarray(value) for name, value in tensors.items()}, path, facts)
+
+
+def _has_kinks(captured: Captured) -> bool:
+    """Whether a number that is rounded another way may choose another slope, as at a ReLU's 0."""
+    nodes = captured.program.graph_module.graph.nodes
+    return any(Call(node).name in KINKED for node in nodes if isinstance(node.target, torch._ops.OpOverload))
