@@ -302,7 +302,7 @@ fn the_ring_pauses_once_for_who_had_to_begin_again_twice() {
     assert_eq!(ring.peers[&ANN].head().members.len(), 2);
 }
 
-/// What a newcomer is told that falls behind again and again.
+/// The messages to a newcomer that falls behind again and again.
 fn falls_behind(stand_aside: bool) -> Vec<Message> {
     let mut ring = Ring::with(2, stand_aside);
     ring.follow();

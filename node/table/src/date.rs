@@ -141,7 +141,7 @@ fn without_weekday(cell: &str) -> &str {
         let day = day.get(..word.len());
         day.is_some_and(|day| day.eq_ignore_ascii_case(word))
     };
-    match word.len() >= 3 && DAYS.iter().any(|day| is_day(&day)) {
+    match word.len() >= 3 && DAYS.iter().any(is_day) {
         true => rest.trim_start_matches(['.', ',', ' ']),
         false => cell,
     }

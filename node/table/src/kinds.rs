@@ -26,7 +26,7 @@ pub(crate) struct Guess {
 /// Most words in a column of numbers that count as mistakes, whatever its length; a guess.
 const MISTAKES: u64 = 3;
 
-/// So many numbers with and without marks tell that these separate thousands; a guess.
+/// Least numbers with marks, and least without, to tell that marks separate thousands; a guess.
 const MARKED: u64 = 3;
 
 /// Most distinct whole numbers of a target that are taken for classes, and the rows that each must have on average; a guess.

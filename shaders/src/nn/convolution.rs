@@ -7,7 +7,7 @@ use std::array;
 
 use crate::ops::convolution::{Window, convolution};
 
-/// What Burn's layer makes of `[batch, channels, rows, columns]`, by our operation, which on a CPU is several times as fast.
+/// The output of Burn's layer for `[batch, channels, rows, columns]`, by our operation, which on a CPU is several times as fast.
 pub fn convolve(layer: &Conv2d, x: Tensor<4>) -> Tensor<4> {
     let [_, _, rows, columns] = x.dims();
     let [before, behind] = match layer.padding {

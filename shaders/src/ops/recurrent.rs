@@ -140,7 +140,7 @@ struct Saved<B: Backend> {
     tokens: Vec<Token<B>>,
 }
 
-/// What a token has left, `[batch, hidden]` each.
+/// The values of one token that the backward pass needs, `[batch, hidden]` each.
 #[derive(Clone, Debug)]
 struct Token<B: Backend> {
     /// The state before.

@@ -280,7 +280,7 @@ impl Walk {
         let work = weight.len() * positions * self.batch;
         let threads = threads(work, PRODUCTS_PER_THREAD, self.batch);
         let share = self.batch.div_ceil(threads);
-        // So many images at once that a product has columns enough.
+        // Several small images make a product of enough columns.
         let unit = (2 * COLUMNS).div_ceil(positions).min(share);
         in_threads(out.chunks_mut(share * image).enumerate(), |(part, out)| {
             let mut copies = vec![0.0; unit * self.sources * self.layout.plane() + SIDES];

@@ -72,7 +72,7 @@ impl Layout {
         self.grid.iter().product()
     }
 
-    /// Copies a channel. What belongs to the border stays as it is.
+    /// Copies a channel. The border stays as it is.
     pub fn copy(&self, from: &[f32], to: &mut [f32]) {
         let [_, rows, columns] = self.source;
         let [top, left] = [self.before[1], self.before[2]];
