@@ -105,10 +105,6 @@ fn assert_used(dir: &str, tabs: &[String]) {
     );
     // Tabs and this processor round in other ways, and each round makes more of it: the later, the more.
     assert!(
-        off(&without) > 1e-3,
-        "what the tabs contributed made no difference"
-    );
-    assert!(
         off(&with) < off(&without) / 30.0,
         "the record does not lead to what was committed"
     );
