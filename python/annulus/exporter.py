@@ -164,7 +164,8 @@ def write(
     (folder / MODEL).write_bytes(graph.to_bytes(_offsets(folder / WEIGHTS)))
     save_file({value.name: column for value, column in zip(graph.inputs, columns, strict=True)}, folder / SAMPLES)
     few = [samples.widened(column[:CHECKED_SAMPLES]) for column in columns]
-    _write_reference(captured, few, folder / checking.REFERENCE)
+    exact = _write_reference(captured, few, folder / checking.REFERENCE)
+    _check_mean(captured, few, exact.loss)
     # Of one sample less, where the first may stand at a kink.
     fewer = [column[:-1] for column in few]
     (folder / checking.SECOND_REFERENCE).unlink(missing_ok=True)
@@ -350,19 +351,12 @@ def _offsets(path: Path) -> dict[str, onnx_file.External]:
     return places
 
 
-def _write_reference(captured: Captured, columns: Sequence[np.ndarray], path: Path) -> None:
+def _write_reference(captured: Captured, columns: Sequence[np.ndarray], path: Path) -> reference.Result:
     """PyTorch's gradient in float64, and how far its own float32 is from that."""
     exact = reference.compute(captured, columns, torch.float64)
     single = reference.compute(captured, columns, torch.float32)
-    twice = [np.concatenate([column, column]) for column in columns]
-    doubled = reference.compute(captured, twice, torch.float64, batch=len(columns[0]))
     if not np.isfinite(exact.loss):
         raise ExportError(f"the loss of the first {len(columns[0])} samples is {exact.loss}")
-    if abs(doubled.loss - exact.loss) > MEAN_TOLERANCE * abs(exact.loss):
-        raise ExportError(
-            f"the loss must be a mean over the samples: it is {exact.loss:.6g} for {len(columns[0])} samples, and "
-            f"{doubled.loss:.6g} for the same samples twice"
-        )
     tensors = {name: np.asarray(value, np.float32) for name, value in exact.gradient.items()}
     facts = {
         "samples": str(len(columns[0])),
@@ -372,6 +366,18 @@ def _write_reference(captured: Captured, columns: Sequence[np.ndarray], path: Pa
         "torch": torch.__version__,
     }
     save_file({name: np.ascontiguousarray(value) for name, value in tensors.items()}, path, facts)
+    return exact
+
+
+def _check_mean(captured: Captured, columns: Sequence[np.ndarray], loss: float) -> None:
+    """Refuses a loss that is no mean over the samples."""
+    twice = [np.concatenate([column, column]) for column in columns]
+    doubled = reference.compute(captured, twice, torch.float64, batch=len(columns[0]))
+    if abs(doubled.loss - loss) > MEAN_TOLERANCE * abs(loss):
+        raise ExportError(
+            f"the loss must be a mean over the samples: it is {loss:.6g} for {len(columns[0])} samples, and "
+            f"{doubled.loss:.6g} for the same samples twice"
+        )
 
 
 def _has_kinks(captured: Captured) -> bool:

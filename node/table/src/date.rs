@@ -162,20 +162,19 @@ fn period(cell: &str) -> Option<Date> {
         let date = Date::from_iso_week_date(year, u8::try_from(week).ok()?, time::Weekday::Monday).ok()?;
         YEARS.contains(&year).then_some(date)
     };
-    let upper = cell.to_ascii_uppercase();
-    let halves = |mark: char| {
-        upper
-            .split_once(mark)
-            .map(|(a, b)| (a.trim_matches(['-', ' ']), b.trim_matches(['-', ' '])))
+    // Without a copy: all cells with a digit come by here.
+    let halves = |marks: [char; 2]| {
+        let (before, behind) = cell.split_once(marks)?;
+        Some((before.trim_matches(['-', ' ']), behind.trim_matches(['-', ' '])))
     };
-    if let Some((before, behind)) = halves('Q') {
+    if let Some((before, behind)) = halves(['Q', 'q']) {
         return quarter(before, behind).or_else(|| {
             behind
                 .rsplit_once([' ', '-'])
                 .and_then(|(q, year)| quarter(year, q.trim()))
         });
     }
-    if let Some((year, of)) = halves('W') {
+    if let Some((year, of)) = halves(['W', 'w']) {
         return week(year, of);
     }
     let (first, year) = cell.rsplit_once([' ', '-', '/'])?;

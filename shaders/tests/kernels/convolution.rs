@@ -1,6 +1,6 @@
 //! Convolutions and batch norm against Burn's own, forward and backward.
 
-use crate::common::{assert_close, gpu, numbers, tensor, values};
+use crate::common::{assert_close, devices, numbers, tensor, values};
 use annulus_shaders::nn::convolve;
 use annulus_shaders::ops::batch_norm::{batch_norm, statistics};
 use annulus_shaders::ops::convolution::{Window, convolution, transposed_convolution};
@@ -9,10 +9,6 @@ use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::tensor::module::{conv_transpose2d, conv2d};
 use burn::tensor::ops::{ConvOptions, ConvTransposeOptions};
 use burn::tensor::{Device, Tensor};
-
-fn devices() -> Vec<Device> {
-    gpu().into_iter().chain([Device::flex()]).collect()
-}
 
 /// Compares two outputs, and what `parts` get as gradients.
 fn assert_same(

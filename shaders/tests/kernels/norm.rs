@@ -1,7 +1,7 @@
 //! Layer norm and RMS norm against their twin and Burn's own, forward and backward.
 
 use crate::cases::layers::{self, ROWS};
-use crate::common::{agree, assert_close, gpu, numbers, slopes, tensor, values};
+use crate::common::{agree, assert_close, devices, numbers, slopes, tensor, values};
 use crate::pytorch::{reference, wave};
 use annulus_shaders::cpu::norm::{Norm, norm, norm_backward};
 use annulus_shaders::ops::norm::{layer_norm, rms_norm};
@@ -29,10 +29,6 @@ fn a_large_mean_does_not_drown_the_variance() {
         );
         assert_close("rows far from 0", &expected, &values(found), 1e-3);
     }
-}
-
-fn devices() -> Vec<Device> {
-    gpu().into_iter().chain([Device::flex()]).collect()
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! LSTM and GRU layers against their definition by Burn's operations, forward and backward.
 
-use crate::common::{assert_close, gpu, numbers, tensor, values};
+use crate::common::{assert_close, devices, numbers, tensor, values};
 use annulus_shaders::ops::recurrent::{Cell, recurrent};
+use burn::tensor::Tensor;
 use burn::tensor::activation::sigmoid;
-use burn::tensor::{Device, Tensor};
 
 const SIZES: [usize; 3] = [5, 3, 4];
 
@@ -41,7 +41,7 @@ fn by_definition(ahead: &Tensor<3>, weight: &Tensor<2>, bias: &Tensor<1>, cell: 
 #[test]
 fn layers_and_their_gradients_are_what_they_should_be() {
     let [count, batch, hidden] = SIZES;
-    for device in gpu().into_iter().chain([Device::flex()]) {
+    for device in devices() {
         let device = device.autodiff();
         for cell in [Cell::Lstm, Cell::Gru] {
             let width = cell.gates() * hidden;

@@ -19,15 +19,11 @@ pub(super) fn word_assignments(
 ) -> Result<Assignments, Error> {
     // The name of a column may have the sign, but no kind of column has.
     let parts = |word: &str| match word.starts_with("columns.") {
-        true => word
-            .rsplit_once('=')
-            .map(|(key, value)| (key.to_owned(), value.to_owned())),
-        false => word
-            .split_once('=')
-            .map(|(key, value)| (key.to_owned(), value.to_owned())),
+        true => word.rfind('='),
+        false => word.find('='),
     };
     let split = |(at, word): (usize, &String)| match parts(word) {
-        Some((key, value)) if !key.is_empty() => Ok((key, Value::String(value))),
+        Some(end) if end > 0 => Ok((word[..end].to_owned(), Value::String(word[end + 1..].to_owned()))),
         _ => Err(Error::usage(not_a_setting(
             word,
             words.get(at + 1),

@@ -51,8 +51,7 @@ pub struct Convolution {
 impl Convolution {
     /// The output `[batch, outputs, ..]` of an input `[batch, inputs, ..]` and weights `[outputs, inputs / groups, ..]`.
     pub fn forward(&self, x: &[f32], weight: &[f32]) -> Vec<f32> {
-        let taps =
-            self.taps(|axis, tap| Some((tap * self.dilations[axis]) as isize - self.before[axis] as isize));
+        let taps = self.all_taps();
         let walk = Walk {
             batch: self.batch,
             groups: self.groups,
@@ -109,8 +108,7 @@ impl Convolution {
 
     /// The gradient for the weights, from that for the output.
     pub fn to_weight(&self, x: &[f32], gradient: &[f32]) -> Vec<f32> {
-        let taps =
-            self.taps(|axis, tap| Some((tap * self.dilations[axis]) as isize - self.before[axis] as isize));
+        let taps = self.all_taps();
         let layout = &Layout::new(self.input, &offsets(&taps), self.strides, self.output);
         let [sources, made] = [self.inputs / self.groups, self.outputs / self.groups];
         let positions = volume(self.output);
@@ -173,6 +171,11 @@ impl Convolution {
             }
         }
         out
+    }
+
+    /// All taps, by where they read the input.
+    fn all_taps(&self) -> Vec<Tap> {
+        self.taps(|axis, tap| Some((tap * self.dilations[axis]) as isize - self.before[axis] as isize))
     }
 
     /// The taps of the kernel that have an offset along each axis, with their places in the kernel.

@@ -39,6 +39,11 @@ pub fn gpu() -> Option<Device> {
     device.clone()
 }
 
+/// All that a test of both can have: the GPU, if there is one, and Burn's CPU backend.
+pub fn devices() -> Vec<Device> {
+    gpu().into_iter().chain([Device::flex()]).collect()
+}
+
 pub const ALONE: &str = "ANNULUS_TEST_ALONE";
 
 /// Runs a test again in a process of its own, for what holds for a whole process; true in that process.
