@@ -1,7 +1,7 @@
 //! Attention against its twin, against slopes and against Burn's own, forward and backward.
 
 use crate::cases::attentions;
-use crate::common::{agree, assert_close, gpu, numbers, slopes, tensor, values};
+use crate::common::{agree, assert_close, devices, numbers, slopes, tensor, values};
 use crate::pytorch::{reference, wave};
 use annulus_shaders::cpu::attention::{Bias, Given, Place, Placed, Sizes, forward};
 use annulus_shaders::cpu::dropout::{Mask, philox};
@@ -27,10 +27,6 @@ const SIZES: [(usize, usize, usize, usize, bool); 12] = [
 
 fn sizes((batch, tokens, heads, head_dim, causal): (usize, usize, usize, usize, bool)) -> Sizes {
     Sizes::of_tokens(batch, tokens, heads, head_dim, causal)
-}
-
-fn devices() -> Vec<Device> {
-    gpu().into_iter().chain([Device::flex()]).collect()
 }
 
 fn shape(sizes: Sizes) -> [usize; 3] {

@@ -1,6 +1,6 @@
 //! Kernels that a device refuses are found and named.
 
-use crate::common::{gpu, numbers, run, tensor, values};
+use crate::common::{devices, gpu, numbers, run, tensor, values};
 use annulus_shaders::check::compile;
 use annulus_shaders::kernel::{KERNELS, Kernel, SQUARED_NORM_TOTAL};
 use annulus_shaders::launch::{launch, raw};
@@ -8,7 +8,7 @@ use burn::tensor::{Device, Tensor};
 
 #[test]
 fn this_device_takes_every_kernel() {
-    for device in gpu().into_iter().chain([Device::flex()]) {
+    for device in devices() {
         for kernel in KERNELS {
             compile(kernel, &device).unwrap();
         }

@@ -1,16 +1,12 @@
 //! Softmax and cross-entropy in one, against its twin and Burn's own, forward and backward.
 
 use crate::cases::layers::{self, CLASSES};
-use crate::common::{agree, assert_close, gpu, numbers, slopes, tensor, values, whole};
+use crate::common::{agree, assert_close, devices, gpu, numbers, slopes, tensor, values, whole};
 use annulus_shaders::cpu::cross_entropy::{UnknownClass, cross_entropy as twin, cross_entropy_backward};
 use annulus_shaders::ops::cross_entropy::cross_entropy;
 use burn::tensor::{Device, Int, Tensor, activation};
 
 const IGNORED: i32 = -1;
-
-fn devices() -> Vec<Device> {
-    gpu().into_iter().chain([Device::flex()]).collect()
-}
 
 fn logits(rows: usize, classes: usize) -> Vec<f32> {
     numbers(rows * classes, 1).iter().map(|x| 8.0 * x).collect()

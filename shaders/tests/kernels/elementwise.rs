@@ -2,7 +2,7 @@
 
 use crate::cases::bench::scaled;
 use crate::cases::layers;
-use crate::common::{agree, assert_close, gpu, numbers, slopes, tensor, values};
+use crate::common::{agree, assert_close, devices, numbers, slopes, tensor, values};
 use crate::pytorch::{reference, wave};
 use annulus_shaders::cpu::activation::Activation;
 use annulus_shaders::cpu::dropout::{Mask, philox};
@@ -31,10 +31,6 @@ const SIZES: [[usize; 2]; 8] = [
     [3, 1031],
     [300, 5],
 ];
-
-fn devices() -> Vec<Device> {
-    gpu().into_iter().chain([Device::flex()]).collect()
-}
 
 #[test]
 fn activations_agree_with_their_twins() {

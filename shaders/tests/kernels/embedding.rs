@@ -1,7 +1,7 @@
 //! Embeddings against their twin and Burn's own, forward and backward.
 
 use crate::cases::layers::{self, TOKENS};
-use crate::common::{agree, assert_close, gpu, numbers, slopes, tensor, values, whole};
+use crate::common::{agree, assert_close, devices, gpu, numbers, slopes, tensor, values, whole};
 use annulus_shaders::cpu::embedding::{
     Sizes, TableRows, UnknownId, embedding as twin, position_gradient, table_gradient,
 };
@@ -9,10 +9,6 @@ use annulus_shaders::nn::{Embedding, EmbeddingConfig};
 use annulus_shaders::ops::embedding::embedding;
 use burn::module::Param;
 use burn::tensor::{Device, Tensor, module};
-
-fn devices() -> Vec<Device> {
-    gpu().into_iter().chain([Device::flex()]).collect()
-}
 
 /// Ids with many of one kind and some of none.
 fn ids(count: usize, vocabulary: usize) -> Vec<i32> {

@@ -1,15 +1,11 @@
 //! Matrix products and linear layers against their twins and Burn's own, forward and backward.
 
 use crate::cases::products::{self, SHAPES};
-use crate::common::{agree, assert_close, gpu, numbers, slopes, tensor, values};
+use crate::common::{agree, assert_close, devices, numbers, slopes, tensor, values};
 use annulus_shaders::cpu::activation::Activation;
 use annulus_shaders::cpu::gemm::{Matrix, add_bias, column_sums, product};
 use annulus_shaders::ops::linear::{MlpWeights, WeightLayout, linear, mlp};
-use burn::tensor::{Device, Tensor, activation};
-
-fn devices() -> Vec<Device> {
-    gpu().into_iter().chain([Device::flex()]).collect()
-}
+use burn::tensor::{Tensor, activation};
 
 #[test]
 fn products_agree_with_their_twin() {

@@ -1,6 +1,6 @@
 //! Losses of a linear layer's scores in chunks of rows, against the same in one and against slopes.
 
-use crate::common::{assert_close, gpu, numbers, slopes, tensor, values, whole};
+use crate::common::{assert_close, devices, gpu, numbers, slopes, tensor, values, whole};
 use annulus_shaders::cpu::cross_entropy::cross_entropy as twin;
 use annulus_shaders::ops::cross_entropy::cross_entropy;
 use annulus_shaders::ops::linear::{WeightLayout, linear};
@@ -9,10 +9,6 @@ use annulus_shaders::split;
 use burn::tensor::{Device, Tensor};
 
 const LAYOUTS: [WeightLayout; 2] = [WeightLayout::InputsFirst, WeightLayout::OutputsFirst];
-
-fn devices() -> Vec<Device> {
-    gpu().into_iter().chain([Device::flex()]).collect()
-}
 
 /// A linear layer whose weights lie in pieces, and a batch.
 struct Case {

@@ -1,7 +1,7 @@
 //! Rotary positions against their twin and Burn's own, forward and backward.
 
 use crate::cases::layers;
-use crate::common::{agree, assert_close, gpu, numbers, slopes, tensor, values};
+use crate::common::{agree, assert_close, devices, numbers, slopes, tensor, values};
 use annulus_shaders::cpu;
 use annulus_shaders::ops::rotary::{rotary, rotary_table};
 use burn::nn::RotaryEncodingConfig;
@@ -15,10 +15,6 @@ const SHAPES: [[usize; 4]; 5] = [
     [3, 17, 1, 64],
     [1, 128, 4, 32],
 ];
-
-fn devices() -> Vec<Device> {
-    gpu().into_iter().chain([Device::flex()]).collect()
-}
 
 fn burns(qkv: Tensor<3>, [batch, tokens, heads, d]: [usize; 4]) -> Tensor<3> {
     let config = RotaryEncodingConfig::new(tokens, d);

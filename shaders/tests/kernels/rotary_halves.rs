@@ -1,16 +1,12 @@
 //! Rotary positions of halves against their twin, PyTorch and slopes, forward and backward.
 
 use crate::cases::layers;
-use crate::common::{agree, assert_close, gpu, numbers, slopes, tensor, values};
+use crate::common::{agree, assert_close, devices, numbers, slopes, tensor, values};
 use crate::pytorch::{reference, wave};
 use annulus_shaders::cpu::attention::{Place, Placed};
 use annulus_shaders::cpu::rotary_halves::{Angles, rotate};
 use annulus_shaders::ops::rotary_halves::rope_halves;
 use burn::tensor::{Device, Tensor};
-
-fn devices() -> Vec<Device> {
-    gpu().into_iter().chain([Device::flex()]).collect()
-}
 
 #[test]
 fn the_kernel_agrees_with_its_twin() {
