@@ -9,6 +9,7 @@ use crate::tidy;
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::sync::LazyLock;
 use std::thread::{self, JoinHandle};
 
 /// How many of the slowest tests a run names.
@@ -19,22 +20,12 @@ pub fn test(root: &Path, seeds: &str) -> bool {
     packages::install();
     let page = Page::start(root);
     let mut tally = Tally::default();
-    tally.add(tool(root, "fmt", "format", &["fmt", "--all", "--check"]));
+    tally.add(format(root));
     title("tidiness");
     tally.count(tidy(root));
-    let lints = [
-        "clippy",
-        "--release",
-        "--workspace",
-        "--all-targets",
-        "--",
-        "-D",
-        "warnings",
-    ];
-    tally.add(tool(root, "clippy", "lints", &lints));
-    title("building the tests");
+    title("lints, and building the tests");
     // The run of the tests below counts those that do not compile.
-    succeeds(compile_tests(root));
+    tally.add(build_tests(root));
     tally.add(page.finish());
     title("tests");
     tally.add(cargo_test(root, &["--lib", "--bins", "--tests"], &[]));
@@ -149,7 +140,7 @@ impl Page {
 
 /// Simulated worlds. The example is built with the tests' choice of features, so that nothing is compiled for it alone.
 pub fn sim(root: &Path, options: &[&str]) -> bool {
-    let mut command = cargo(root);
+    let mut command = checked_cargo(root);
     command
         .args(["run", "--release", "--quiet", "--example", "sim", "--"])
         .args(options);
@@ -169,42 +160,65 @@ pub fn tidy(root: &Path) -> bool {
     found.problems.is_empty()
 }
 
-/// A part of cargo that may not be installed.
-fn tool(root: &Path, name: &str, what: &str, args: &[&str]) -> Tally {
-    title(what);
-    let mut probe = cargo(root);
-    probe
-        .args([name, "--version"])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
+fn format(root: &Path) -> Tally {
+    title("format");
     let mut tally = Tally::default();
-    if succeeds(probe) {
+    if is_there(cargo(root).args(["fmt", "--version"])) {
         let mut command = cargo(root);
-        command.args(args);
+        command.args(["fmt", "--all", "--check"]);
         tally.count(succeeds(command));
     } else {
-        println!("skipped: {what}: cargo {name} is not installed");
+        println!("skipped: format: cargo fmt is not installed");
         tally.skipped += 1;
     }
     tally
 }
 
-fn compile_tests(root: &Path) -> Command {
+/// Compiles all tests and examples, and lints them by the way: `cargo clippy` would compile what they depend on once more.
+fn build_tests(root: &Path) -> Tally {
+    let mut tally = Tally::default();
+    if !can_lint() {
+        println!("skipped: lints: clippy is not installed");
+        tally.skipped += 1;
+    }
+    let mut command = checked_cargo(root);
+    command.args(["test", "--release", "--no-run", "--workspace"]);
+    tally.count(succeeds(command));
+    tally
+}
+
+/// Cargo with Clippy's compiler, which generates code like Rust's own and ends with an error where a lint fires. Every step
+/// that runs tests uses it, so that they all share one build.
+fn checked_cargo(root: &Path) -> Command {
     let mut command = cargo(root);
-    command.args(["test", "--release", "--no-run"]);
+    if can_lint() {
+        command
+            .env("RUSTC_WORKSPACE_WRAPPER", "clippy-driver")
+            .env("CLIPPY_ARGS", "-Dwarnings");
+    }
     command
+}
+
+fn can_lint() -> bool {
+    static CAN: LazyLock<bool> = LazyLock::new(|| is_there(Command::new("clippy-driver").arg("--version")));
+    *CAN
+}
+
+fn is_there(probe: &mut Command) -> bool {
+    let silent = probe.stdout(Stdio::null()).stderr(Stdio::null());
+    silent.status().is_ok_and(|status| status.success())
 }
 
 /// The examples of the crates' documentation, which the compiler of documents runs.
 fn documentation_tests(root: &Path) -> Tally {
-    let mut command = cargo(root);
+    let mut command = checked_cargo(root);
     command.args(["test", "--release", "--doc", "--no-fail-fast"]);
     count(command)
 }
 
 /// Runs test programs, each test of which tells how long it took.
 fn cargo_test(root: &Path, which: &[&str], how: &[&str]) -> Tally {
-    let mut command = cargo(root);
+    let mut command = checked_cargo(root);
     command.args(["test", "--release", "--no-fail-fast"]).args(which);
     let mut timed: &[&str] = &[];
     if cfg!(unix) {
