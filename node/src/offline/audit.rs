@@ -266,7 +266,7 @@ impl Positions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::checkpoint::RunWriter;
+    use crate::store::checkpoint::{Keep, RunWriter};
     use crate::testing::{Run, Scratch, founder, newcomers};
     use std::path::PathBuf;
 
@@ -350,7 +350,7 @@ mod tests {
         for _ in 0..3 {
             run.round();
         }
-        writer.rebase(&run.head, &run.state).unwrap();
+        writer.rebase(Keep::default(), &run.head, &run.state).unwrap();
         let (record, digest) = run.round();
         writer.append(&record, digest).unwrap();
         let audit = audit(&RunDir::open(&path).unwrap()).unwrap();

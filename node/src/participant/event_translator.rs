@@ -302,10 +302,17 @@ fn too_slow(who: PeerId, slow: Slow, wait: Option<Duration>, me: &Peer) -> Strin
         None => format!("{} cannot join: its line", who.to_hex()),
         Some(_) => "this peer cannot join: its line".into(),
     };
-    let _ = write!(
-        text,
-        " carries {carries} Mbit/s of the {takes} that the run's rounds take"
-    );
+    let _ = match slow.carries {
+        // What came first were rounds, of no use without the state.
+        0 => write!(
+            text,
+            " brought none of the state in time; the run's rounds take {takes} Mbit/s"
+        ),
+        _ => write!(
+            text,
+            " carries {carries} Mbit/s of the {takes} that the run's rounds take"
+        ),
+    };
     if let Some(wait) = wait {
         let _ = write!(text, "; trying again in {} s", wait.as_secs());
     }

@@ -100,6 +100,7 @@ impl RunWriter {
                 digest,
             },
             state,
+            || (),
         )?;
         let ledger = LedgerWriter::create(&dir.ledger_path(), manifest.run_id(), head, digest)?;
         Self::new(dir, ledger, head.clone(), head.round, lock)
@@ -224,17 +225,16 @@ impl RunWriter {
         Ok(self.head.clone())
     }
 
-    /// Begins another lineage: this peer has joined the run at `head` and does not know the rounds before it.
-    pub fn rebase(&mut self, head: &Head, state: &State) -> Result<(), CheckpointError> {
-        let digest = state.digest();
-        save(
-            &self.dir,
-            &Label {
-                head: head.clone(),
-                digest,
-            },
-            state,
-        )?;
+    /// Begins another lineage: this peer has joined the run at `head` and does not know the rounds before it. Returns why old
+    /// checkpoints stay, if they do.
+    pub fn rebase(
+        &mut self,
+        keep: Keep,
+        head: &Head,
+        state: &State,
+    ) -> Result<Option<String>, CheckpointError> {
+        let (digest, saver) = (state.digest(), self.saver().keep(keep));
+        saver.write(head, state, digest)?;
         self.add(Entry::Base {
             head: Box::new(head.clone()),
             digest,
@@ -249,7 +249,8 @@ impl RunWriter {
         {
             remove_if_there(&file.path)?;
         }
-        Ok(())
+        // The base of the former lineage is one more.
+        Ok(saver.prune(head.round))
     }
 
     /// Restarts the ledger at its end, whose state is saved, if it has too many bytes. Earlier rounds are no longer known, as to a
@@ -307,25 +308,29 @@ impl Saver {
     pub fn save(&self, head: &Head, state: &State, digest: Digest) -> Result<Saved, CheckpointError> {
         let ledger = self.dir.ledger_path();
         self.ledger.sync_data().at(&ledger)?;
-        let path = save(
-            &self.dir,
-            &Label {
-                head: head.clone(),
-                digest,
-            },
-            state,
-        )?;
+        let path = self.write(head, state, digest)?;
         let warning = self.prune(head.round);
         Ok(Saved { path, warning })
     }
 
+    /// Writes a checkpoint. Before it gets its name, an old one goes, so that there are never more than this keeps.
+    fn write(&self, head: &Head, state: &State, digest: Digest) -> Result<PathBuf, CheckpointError> {
+        let round = head.round;
+        let label = Label {
+            head: head.clone(),
+            digest,
+        };
+        let room = || drop(self.try_prune(round, self.keep.newest.saturating_sub(1)));
+        save(&self.dir, &label, state, room)
+    }
+
     /// Removes old checkpoints, of those up to a round. Returns why some stay, if they do.
     pub fn prune(&self, newest: Round) -> Option<String> {
-        let failed = self.try_prune(newest).err();
+        let failed = self.try_prune(newest, self.keep.newest).err();
         failed.map(|error| format!("old checkpoints stay: {error}"))
     }
 
-    fn try_prune(&self, newest: Round) -> Result<(), CheckpointError> {
+    fn try_prune(&self, newest: Round, count: usize) -> Result<(), CheckpointError> {
         let base = self.base.load(Ordering::Relaxed);
         let files = self.dir.checkpoints()?;
         let (mut best, mut waits) = (None, Round::MAX);
@@ -340,7 +345,7 @@ impl Saver {
             .rev()
             .filter(|f| f.round != base && f.round <= newest);
         for (newer, file) in old.enumerate() {
-            let is_new = newer < self.keep.newest.max(1) || (file.round >= waits && newer < WAIT);
+            let is_new = newer < count.max(1) || (file.round >= waits && newer < WAIT);
             if !is_new && best != Some(file.round) {
                 remove_if_there(&file.path)?;
             }
@@ -349,7 +354,8 @@ impl Saver {
     }
 }
 
-fn save(dir: &RunDir, label: &Label, state: &State) -> Result<PathBuf, CheckpointError> {
+/// Writes a state, and calls `room` once it is on the disk as a whole and before it has its name.
+fn save(dir: &RunDir, label: &Label, state: &State, room: impl FnOnce()) -> Result<PathBuf, CheckpointError> {
     let path = dir.checkpoint_path(label.head.round);
     let header = state_file::checkpoint_header(&dir.manifest, label, state);
     let header = header.map_err(|error| state_error(path.clone(), error))?;
@@ -358,7 +364,11 @@ fn save(dir: &RunDir, label: &Label, state: &State) -> Result<PathBuf, Checkpoin
     open::make_folder(&folder).map_err(|error| FileError::of_new(&folder, error))?;
     write_atomic(&path, |out| {
         out.write_all(&header)?;
-        state_file::write_vectors(out, state)
+        state_file::write_vectors(out, state)?;
+        out.flush()?;
+        out.get_ref().sync_all()?;
+        room();
+        Ok(())
     })?;
     Ok(path)
 }

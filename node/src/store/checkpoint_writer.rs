@@ -266,9 +266,7 @@ impl Disk {
             Job::Continue { .. } | Job::Evaluated(_) | Job::Known(_) if self.is_gone => {}
             Job::Begin { head, state } => {
                 if let Some(writer) = &mut self.writer {
-                    writer.rebase(head, state)?;
-                    // It has saved one more.
-                    let warning = writer.saver().keep(self.keep).prune(head.round);
+                    let warning = writer.rebase(self.keep, head, state)?;
                     let _ = written.send(warning.map_or(Written::Pruned, Written::Warning));
                 } else if let Some(lock) = self.lock.clone() {
                     self.writer = Some(RunWriter::create_in(lock, &self.manifest, head, state)?);

@@ -103,9 +103,9 @@ fn assert_used(dir: &str, tabs: &[String]) {
         off(&with),
         off(&without)
     );
-    // Tabs and this processor round in other ways, and each round makes more of it: the later, the more.
+    // Tabs and this processor round in other ways, and each round makes more of it.
     assert!(
-        off(&with) < off(&without) / 30.0,
+        off(&with) < off(&without) / 30.0 && off(&with) < 1e-5,
         "the record does not lead to what was committed"
     );
 }
@@ -118,7 +118,7 @@ fn through_thick_and_thin(name: &'static str, settings: &[&str]) {
     let train = [
         &["train", "--device", "cpu", "rounds=1000000", "seed=1"][..],
         // So that what was committed can be recomputed from states close by.
-        &["checkpoint_every=20", "keep=20"],
+        &["checkpoint_every=5", "keep=100"],
         settings,
     ]
     .concat();
@@ -128,7 +128,7 @@ fn through_thick_and_thin(name: &'static str, settings: &[&str]) {
     let mut second = join_alone(&browser, "second", &url, GPU);
     first.members(3);
     second.members(3);
-    node.rounds(60);
+    node.rounds(15);
     for tab in [&mut first, &mut second] {
         let peer = tab.peer();
         let weight = weight(&node, &peer);
@@ -172,7 +172,7 @@ fn through_thick_and_thin(name: &'static str, settings: &[&str]) {
     third.click("Leave");
     third.wait("the way out", |message| message["state"] == "left");
     assert!(node.leave(), "{}", node.errors());
-    assert!(assert_same(&mut second, &node) >= 30);
+    assert!(assert_same(&mut second, &node) >= 10);
     assert!(assert_same(&mut third, &node) >= 3);
     assert_gapless(&mut node);
     assert_audited(&node);

@@ -108,6 +108,32 @@ fn the_best_is_kept_beside_the_newest_and_what_waits_for_its_evaluation() {
 }
 
 #[test]
+fn an_old_checkpoint_makes_room_before_a_new_one_has_its_name() {
+    let (_scratch, path, mut run, mut writer) = begun();
+    let dir = RunDir::open(&path).unwrap();
+    let keep = Keep {
+        newest: 2,
+        ..Keep::default()
+    };
+    let mut save = |run: &mut Run| {
+        go(run, &mut writer, 1);
+        writer
+            .saver()
+            .keep(keep)
+            .save(&run.head, &run.state, run.state.digest())
+    };
+    for _ in 0..3 {
+        save(&mut run).unwrap();
+    }
+    assert_eq!(rounds(&dir), [0, 2, 3]);
+    // Nothing can take the next one's name.
+    fs::create_dir_all(path.join("checkpoints/round-00000004.safetensors/in-the-way")).unwrap();
+    save(&mut run).unwrap_err();
+    fs::remove_dir_all(path.join("checkpoints/round-00000004.safetensors")).unwrap();
+    assert_eq!(rounds(&dir), [0, 3]);
+}
+
+#[test]
 fn a_damaged_checkpoint_is_passed_over_for_the_one_before() {
     let (_scratch, path, mut run, mut writer) = begun();
     go(&mut run, &mut writer, 3);
@@ -204,7 +230,7 @@ fn a_newcomer_starts_where_it_came_in_and_may_be_moved_to_another_lineage() {
     for _ in 0..8 {
         other.round();
     }
-    writer.rebase(&other.head, &other.state).unwrap();
+    writer.rebase(Keep::default(), &other.head, &other.state).unwrap();
     assert_eq!(rounds(writer.dir()), [5, 8]);
 
     // A crash before the newer checkpoint of the former lineage was removed.
