@@ -17,7 +17,7 @@ import torch
 from torch import fx
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from . import draws
+from . import draws, experts
 from .arithmetic import keep_probability
 from .errors import ExportError
 from .lowering import HERE
@@ -107,7 +107,7 @@ def _recordable() -> Iterator[None]:
     """Keeps PyTorch's own layers from what cannot be recorded."""
     # A transformer compares its mask with a causal one to choose a faster way, which is a branch on values.
     faster = mock.patch("torch.nn.modules.transformer._detect_is_causal_mask", _is_causal)
-    with faster, mock.patch.object(torch._VF, "_pack_padded_sequence", _pack):
+    with faster, mock.patch.object(torch._VF, "_pack_padded_sequence", _pack), experts.recordable():
         yield
 
 

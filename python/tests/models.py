@@ -359,6 +359,21 @@ def mistral() -> Case:
 
 
 @case
+def mixtral() -> Case:
+    from transformers import MixtralConfig, MixtralForCausalLM
+
+    return Case(MixtralForCausalLM(MixtralConfig(**LLAMA, num_local_experts=4)), causal(), None, evaluated=False)
+
+
+@case
+def gpt_oss() -> Case:
+    from transformers import GptOssConfig, GptOssForCausalLM
+
+    # Its experts have biases, and gates of its own.
+    return Case(GptOssForCausalLM(GptOssConfig(**LLAMA, head_dim=12, num_local_experts=4)), causal(), None, evaluated=False)
+
+
+@case
 def gemma() -> Case:
     from transformers import GemmaConfig, GemmaForCausalLM
 
