@@ -8,7 +8,7 @@ mod every;
 pub use self::every::{Every, seconds};
 use annulus_core::codec::Codec;
 use annulus_core::invitation::Role;
-use annulus_core::optim::{CLIP, LocalSteps, Moments, Optimizer};
+use annulus_core::optim::{CLIP, LocalSteps, Moments, Optimizer, Schedule};
 use annulus_core::{EarlyStop, Topology};
 use serde_json::{Map, Value};
 use std::fmt::{self, Display, Formatter};
@@ -117,10 +117,8 @@ pub struct NewRun {
     pub moments: Moments,
     /// Base learning rate.
     pub lr: f32,
-    /// The learning rate over the rounds.
+    /// The learning rate over the batches. It is brought to the run's length.
     pub schedule: Schedule,
-    /// Rounds over which the rate rises at first.
-    pub warmup: u64,
     /// Largest norm of the mean gradient. With local steps it bounds how far their mean may lead, too.
     pub clip: Option<f32>,
     /// Batches between two exchanges, in which members step on their own.
@@ -184,7 +182,6 @@ impl Default for NewRun {
             moments: Moments::F32,
             lr: 1e-3,
             schedule: Schedule::Constant,
-            warmup: 0,
             clip: Some(CLIP),
             local_steps: Steps::None,
             outer_lr: 1.0,
@@ -276,18 +273,6 @@ pub enum Length {
     Epochs(NonZeroU64),
     /// After the samples of this number of full rounds.
     Rounds(NonZeroU64),
-}
-
-/// The learning rate over the rounds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Schedule {
-    /// The base rate throughout.
-    Constant,
-    /// It rises to the base rate and stays.
-    Warmup,
-    /// It rises, then falls along half a cosine until the end of the run.
-    Cosine,
 }
 
 /// The page that a peer serves to browsers, on the TCP port of the same number as the UDP port it listens on.

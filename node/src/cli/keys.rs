@@ -40,15 +40,34 @@ pub const KEYS: &[Key] = &[
     key("lr", "X", "learning rate", "1e-3"),
     key(
         "schedule",
-        "constant|warmup|cosine",
+        "constant|warmup|cosine|linear|step|one-cycle",
         "how the learning rate changes over the run",
         "constant",
     ),
     key(
         "warmup",
         "N",
-        "batches over which the learning rate rises at the start",
+        "batches over which the learning rate rises at the start; not with one-cycle, which rises by itself",
         "0",
+    ),
+    key(
+        "floor",
+        "X",
+        "where cosine and linear end, as a share of the learning rate",
+        "cosine 0.1, linear 0",
+    ),
+    key("step_size", "N", "of step: batches at one learning rate", ""),
+    key(
+        "gamma",
+        "X",
+        "of step: factor from one learning rate to the next",
+        "0.1",
+    ),
+    key(
+        "pct_start",
+        "X",
+        "of one-cycle: share of the run in which the learning rate rises",
+        "0.3",
     ),
     key(
         "optimizer",

@@ -1,6 +1,7 @@
 //! Settings as `KEY=VALUE` words and as TOML: one parser for both. The keys are those of [`super::keys`].
 
 mod by_file;
+mod schedule;
 mod sources;
 mod typed;
 mod values;
@@ -11,7 +12,7 @@ use self::typed::{bare, typed};
 use self::values::{all_or_bytes, at_most, every, number, on, real, steps};
 use super::error::Error;
 use super::keys::{KEYS, Key, did_you_mean};
-use crate::options::{Every, Length, Local, NewRun, Schedule, SplitRun, Steps};
+use crate::options::{Every, Length, Local, NewRun, SplitRun, Steps};
 use crate::task_factory::TaskFactory;
 use annulus_core::codec::Codec;
 use annulus_core::config::MAX_PEERS;
@@ -114,6 +115,7 @@ pub fn read(
         defaults: task.settings(),
         optimizer: "adam".into(),
         optimizer_settings: Vec::new(),
+        schedule: schedule::Said::default(),
         length: None,
         patience: None,
         settings: Settings {
@@ -157,6 +159,7 @@ struct Reader<'a> {
     optimizer: String,
     /// Each with the layer that it comes from.
     optimizer_settings: Vec<(usize, String, String)>,
+    schedule: schedule::Said,
     length: Option<(usize, Length)>,
     patience: Option<NonZeroU32>,
 }
@@ -225,15 +228,9 @@ impl Reader<'_> {
             }
             "micro_batch" => run.micro_batch = number(text)?,
             "lr" => run.lr = real(text, |x| x >= 0.0, "at least 0")?,
-            "schedule" => {
-                run.schedule = match text {
-                    "constant" => Schedule::Constant,
-                    "warmup" => Schedule::Warmup,
-                    "cosine" => Schedule::Cosine,
-                    _ => return Err(words()),
-                }
+            "schedule" | "warmup" | "floor" | "step_size" | "gamma" | "pct_start" => {
+                self.schedule.add(layer, key, text)?
             }
-            "warmup" => run.warmup = number(text)?,
             "optimizer" => {
                 if !key.value.split('|').any(|name| name == text) {
                     return Err(words());
@@ -474,12 +471,7 @@ impl Reader<'_> {
                 return Err(Error::usage(format!("{why} or {word} out")));
             }
         }
-        if run.schedule == Schedule::Warmup && run.warmup == 0 {
-            return Err(Error::usage("schedule=warmup needs a length: add warmup=N"));
-        }
-        if run.schedule == Schedule::Constant && run.warmup > 0 {
-            run.schedule = Schedule::Warmup;
-        }
+        run.schedule = self.schedule.schedule()?;
         Ok(self.settings)
     }
 }

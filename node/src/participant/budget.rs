@@ -12,7 +12,6 @@ use crate::participant::run_setup::{self, Computes, Means, RunSetup, Whole};
 use crate::task_factory::TaskFactory;
 use crate::trainer::{Contributor, Share, Worker};
 use annulus_core::invitation::Invitation;
-use annulus_core::optim::Schedule;
 use annulus_core::shuffle::Shuffle;
 use annulus_core::{Contact, EarlyStop, Input, Manifest, Output, Peer, PeerId, Settings, State, Time};
 use burn::tensor::read_sync;
@@ -89,9 +88,7 @@ fn fit(
     let rounds = NonZeroU64::new(rounds as u64).unwrap_or(NonZeroU64::MIN);
     manifest.target = rounds.saturating_mul(manifest.batch.into());
     let rounds = rounds.get();
-    if let Schedule::Cosine { warmup, total, .. } = &mut manifest.schedule {
-        (*warmup, *total) = ((*warmup).min(rounds / WARMUP_PART), rounds);
-    }
+    manifest.schedule = manifest.schedule.over(rounds, rounds / WARMUP_PART);
     let every = u32::try_from(rounds / EVALUATIONS).ok().and_then(NonZeroU32::new);
     manifest.early_stop.get_or_insert(EarlyStop {
         every: every.unwrap_or(NonZeroU32::MIN),

@@ -2,7 +2,7 @@
 
 use crate::data::Stock;
 use crate::device::{self, DeviceRequest, OpenDevice};
-use crate::options::{self, Length, Local, NewRun, SplitRun};
+use crate::options::{Length, Local, NewRun, SplitRun};
 use crate::participant::error::Error;
 use crate::participant::gpu_memory::Limit;
 use crate::participant::run_data::{check_batch, load_new, load_of_run, load_to_write};
@@ -12,10 +12,10 @@ use crate::task_factory::{Drawing, LoadedTask, TaskFactory, WorkerFactory, Writi
 use crate::trainer::span::{self, Inference, MakeSpan, ModelSteps, SplitModel, Weights};
 use crate::trainer::{TrainerOptions, Worker};
 use annulus_core::config::ManifestError;
-use annulus_core::optim::{Moments, Optimizer, Schedule};
+use annulus_core::optim::{Moments, Optimizer};
 use annulus_core::split::Split;
 use annulus_core::{DataSource, Layout, Manifest, PeerId, State};
-use std::num::{NonZeroU16, NonZeroU64};
+use std::num::NonZeroU16;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -286,19 +286,6 @@ impl<'a> Means<'a> {
     }
 }
 
-/// The learning rate over a new run's steps, with this many samples in the data set.
-fn schedule(run: &NewRun, samples: NonZeroU64) -> Schedule {
-    match run.schedule {
-        options::Schedule::Constant => Schedule::Constant,
-        options::Schedule::Warmup => Schedule::Warmup { steps: run.warmup },
-        options::Schedule::Cosine => Schedule::Cosine {
-            warmup: run.warmup,
-            total: run.batches(samples),
-            floor: 0.1,
-        },
-    }
-}
-
 /// A new run's manifest, and what computes.
 pub(crate) fn prepare(
     run: &NewRun,
@@ -388,7 +375,7 @@ pub(super) fn manifest(
         optimizer: run.optimizer.parse()?,
         moments: run.moments,
         lr: run.lr,
-        schedule: schedule(run, loaded.samples),
+        schedule: run.schedule.over(run.batches(loaded.samples), u64::MAX),
         clip: run.clip,
         local: run.local(),
         overlap: run.overlap(),

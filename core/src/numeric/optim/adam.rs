@@ -43,7 +43,7 @@ pub(super) fn bias_corrected(lr: f32, step: u64, beta1: f32, beta2: f32) -> (f32
 }
 
 /// `base^exponent` by squaring: multiplications only, so that every platform agrees.
-fn power(mut base: f64, mut exponent: u64) -> f64 {
+pub(super) fn power(mut base: f64, mut exponent: u64) -> f64 {
     let mut result = 1.0;
     while exponent > 0 {
         if exponent & 1 == 1 {

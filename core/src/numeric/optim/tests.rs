@@ -210,6 +210,77 @@ fn schedules_are_nanogpt_s_and_pytorch_s() {
 }
 
 #[test]
+fn lines_stairs_and_cycles_are_pytorch_s() {
+    let near = |schedule: Schedule, expected: &[f32]| {
+        for (step, expected) in (1..).zip(expected) {
+            assert_close(
+                schedule.rate(0.1, step),
+                *expected,
+                &format!("{schedule:?}, step {step}"),
+            );
+        }
+    };
+    let linear = |warmup, total, floor| Schedule::Linear { warmup, total, floor };
+    // LinearLR(SGD(lr=0.1), start_factor=1, end_factor=0.2, total_iters=4)
+    near(linear(0, 4, 0.2), &[0.1, 0.08, 0.06, 0.04, 0.02, 0.02]);
+    // The same behind a warm-up.
+    near(
+        linear(2, 6, 0.2),
+        &[0.033333335, 0.06666667, 0.1, 0.08, 0.06, 0.04, 0.02],
+    );
+    let step = |warmup, size: u64, gamma| {
+        let size = size.try_into().unwrap();
+        Schedule::Step { warmup, size, gamma }
+    };
+    // StepLR(SGD(lr=0.1), step_size=2, gamma=0.5)
+    near(step(0, 2, 0.5), &[0.1, 0.1, 0.05, 0.05, 0.025, 0.025]);
+    near(step(1, 2, 0.5), &[0.05, 0.1, 0.1, 0.05, 0.05]);
+    let cycle = |total, rise| Schedule::OneCycle { total, rise };
+    // OneCycleLR(SGD(lr=0.1), max_lr=0.1, total_steps=10)
+    near(
+        cycle(10, 0.3),
+        &[
+            0.004,
+            0.052,
+            0.1,
+            0.09504846,
+            0.0811745,
+            0.0611262,
+            0.0388742,
+            0.018825835,
+            0.004951937,
+            4e-07,
+            4e-07,
+        ],
+    );
+    // Impossible shares and lengths give a rate too.
+    for (total, rise) in [(0, 0.3), (1, 0.3), (1, 1.0), (5, 0.0), (5, 1.0), (u64::MAX, 0.5)] {
+        for number in [0, 1, 2, 5, 6, u64::MAX] {
+            let rate = cycle(total, rise).rate(1.0, number);
+            assert!((0.0..=1.0).contains(&rate), "{total} {rise} {number}: {rate}");
+        }
+    }
+    assert_eq!(linear(9, 2, 0.5).rate(1.0, 10), 0.5);
+    assert!(linear(0, 1, 1.1).check().is_err() && step(0, 1, -0.5).check().is_err());
+    assert!(cycle(5, f32::NAN).check().is_err() && cycle(5, 0.5).check().is_ok());
+}
+
+#[test]
+fn a_schedule_is_brought_to_the_length_of_its_run() {
+    let (total, floor) = (9, 0.0);
+    let linear = |warmup, total| Schedule::Linear { warmup, total, floor };
+    assert_eq!(linear(5, 0).over(20, u64::MAX), linear(5, 20));
+    assert_eq!(linear(5, 0).over(20, 2), linear(2, 20));
+    assert_eq!(
+        Schedule::Warmup { steps: 5 }.over(20, 2),
+        Schedule::Warmup { steps: 2 }
+    );
+    let cycle = |total| Schedule::OneCycle { total, rise: 0.3 };
+    assert_eq!(cycle(total).over(20, 2), cycle(20));
+    assert_eq!(Schedule::Constant.over(20, 2), Schedule::Constant);
+}
+
+#[test]
 fn text_names_an_optimizer_and_its_settings() {
     for optimizer in all_names() {
         let text = optimizer.to_string();
@@ -353,6 +424,41 @@ proptest! {
     }
 }
 
+/// The bits of all rates, the same on every machine.
+#[test]
+fn the_bits_of_schedules_are_pinned() {
+    let (warmup, total, floor) = (7, 100, 0.03);
+    let schedules = [
+        Schedule::Cosine { warmup, total, floor },
+        Schedule::Linear { warmup, total, floor },
+        Schedule::Step {
+            warmup,
+            size: 9.try_into().unwrap(),
+            gamma: 0.7,
+        },
+        Schedule::OneCycle { total, rise: 0.3 },
+    ];
+    let got = schedules.map(|schedule| {
+        let rates: Vec<f32> = (1..=110).map(|number| schedule.rate(0.003, number)).collect();
+        hash(&rates)
+    });
+    let expected: [u64; 4] = [
+        0x5653_e3cb_b921_1cee,
+        0xe2e3_6ddc_8f6c_4d24,
+        0x0523_3116_9c60_665c,
+        0x5f67_da8b_6840_7b8d,
+    ];
+    assert_eq!(got, expected, "got {got:#x?}");
+}
+
+/// FNV-1a over the bytes of numbers.
+fn hash(numbers: &[f32]) -> u64 {
+    let bytes = numbers.iter().flat_map(|number| number.to_le_bytes());
+    bytes.fold(0xcbf29ce484222325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x100000001b3)
+    })
+}
+
 /// A long run's bits, the same on every machine: `cargo test` on another architecture, or under WASM, compares them.
 #[test]
 fn the_bits_of_a_long_run_are_pinned() {
@@ -377,15 +483,7 @@ fn the_bits_of_a_long_run_are_pinned() {
             let mut slots: Vec<&mut [f32]> = state.iter_mut().map(Vec::as_mut_slice).collect();
             optimizer.apply(&step, &mut params, &mut slots, &sums, true);
         }
-        // FNV-1a over the parameters' bytes.
-        got.push(
-            params
-                .iter()
-                .flat_map(|p| p.to_le_bytes())
-                .fold(0xcbf29ce484222325u64, |hash, byte| {
-                    (hash ^ u64::from(byte)).wrapping_mul(0x100000001b3)
-                }),
-        );
+        got.push(hash(&params));
     }
     let expected: [u64; 6] = [
         0x6938_0939_0896_4b96,

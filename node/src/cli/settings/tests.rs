@@ -3,6 +3,7 @@
 use super::*;
 use annulus_core::Topology;
 use annulus_core::codec::Codec;
+use annulus_core::optim::Schedule;
 use serde_json::json;
 use std::time::Duration;
 
@@ -69,8 +70,11 @@ fn every_key_is_read() {
         micro_batch: 8,
         min_peers: 2.try_into().unwrap(),
         clip: Some(1.0),
-        schedule: Schedule::Cosine,
-        warmup: 20,
+        schedule: Schedule::Cosine {
+            warmup: 20,
+            total: 0,
+            floor: 0.1,
+        },
         codec: Some(Codec::F16),
         topology: Some(Topology::Direct),
         ..NewRun::default()
@@ -122,17 +126,38 @@ fn the_state_is_saved_after_rounds_or_time() {
 }
 
 #[test]
+fn a_schedule_has_settings_of_its_own() {
+    let of = |text| read(None, &words(text), (Some("gpt"), None), &tasks());
+    let schedule = |text| of(text).unwrap().run.schedule;
+    // The task's warm-up stays where there can be one.
+    let (warmup, total) = (100, 0);
+    let linear = |floor| Schedule::Linear { warmup, total, floor };
+    assert_eq!(schedule("schedule=linear"), linear(0.0));
+    assert_eq!(schedule("floor=0.25 schedule=linear"), linear(0.25));
+    let (size, gamma) = (30.try_into().unwrap(), 0.5);
+    let step = Schedule::Step { warmup, size, gamma };
+    assert_eq!(schedule("schedule=step step_size=30 gamma=0.5"), step);
+    let rise = 0.3;
+    assert_eq!(schedule("schedule=one-cycle"), Schedule::OneCycle { total, rise });
+    let why = of("schedule=one-cycle gamma=0.5").unwrap_err().to_string();
+    assert_eq!(
+        why,
+        "gamma does not go with schedule=one-cycle: leave it out, or write schedule=step"
+    );
+}
+
+#[test]
 fn a_task_may_advise_and_the_user_decides() {
     let of = |toml, text| read(toml, &words(text), (Some("gpt"), None), &tasks()).unwrap();
     let settings = of(None, "");
     let run = settings.run;
     assert_eq!(
-        (run.length, run.batch.get(), run.warmup),
-        (Length::Rounds(2000.try_into().unwrap()), 12, 100)
+        (run.length, run.batch.get()),
+        (Length::Rounds(2000.try_into().unwrap()), 12)
     );
     assert_eq!(
         (run.optimizer.as_str(), run.schedule),
-        ("adamw beta2=0.99", Schedule::Warmup)
+        ("adamw beta2=0.99", Schedule::Warmup { steps: 100 })
     );
     assert_eq!(settings.of_run, None);
     let run = of(Some("batch = 24"), "epochs=1 beta2=0.9 weight_decay=0").run;
@@ -314,8 +339,13 @@ fn bad_values_are_errors() {
         "batch=1.5",
         "batch=99999999999",
         "clip=0",
-        "schedule=linear",
+        "schedule=exponential",
         "schedule=warmup",
+        "schedule=step",
+        "schedule=one-cycle warmup=5",
+        "schedule=constant floor=0.1",
+        "schedule=linear floor=1.5",
+        "gamma=0.5",
         "codec=int2",
         "topology=star",
         "optimizer=adagrad",

@@ -4,12 +4,13 @@ use crate::cli::human;
 use crate::cli::output::LogFormat;
 use crate::forecast::members::Round;
 use crate::net::line::Line;
-use crate::options::{Local, NewRun, Schedule, Start, Steps, TrainOptions};
+use crate::options::{Local, NewRun, Start, Steps, TrainOptions};
 use crate::participant::room::{self, SpanNeeds};
 use crate::participant::{memory, planning};
 use crate::store::ledger_file::bytes_per_round as recorded;
 use annulus_core::Manifest;
 use annulus_core::codec::Codec;
+use annulus_core::optim::Schedule;
 use serde_json::json;
 use std::num::NonZeroU64;
 
@@ -58,15 +59,22 @@ impl Plan {
 /// The learning rate over the run, and how long a gradient may be.
 fn tell_rate(run: &NewRun, samples: NonZeroU64) -> String {
     let mut words = vec![format!("lr={}", run.lr)];
-    if run.schedule != Schedule::Constant && run.warmup > 0 {
-        words.push(format!("from zero within {}", human::plural(run.warmup, "step")));
+    let all = human::plural(run.batches(samples), "step");
+    let (warmup, then) = match run.schedule {
+        Schedule::Constant => (0, None),
+        Schedule::Warmup { steps } => (steps, None),
+        Schedule::Cosine { warmup, .. } => (warmup, Some(format!("down a cosine of {all}"))),
+        Schedule::Linear { warmup, .. } => (warmup, Some(format!("down a line of {all}"))),
+        Schedule::Step { warmup, size, gamma } => {
+            let size = human::plural(size.get(), "step");
+            (warmup, Some(format!("times {gamma} each {size}")))
+        }
+        Schedule::OneCycle { .. } => (0, Some(format!("up and down one cycle of {all}"))),
+    };
+    if warmup > 0 {
+        words.push(format!("from zero within {}", human::plural(warmup, "step")));
     }
-    if run.schedule == Schedule::Cosine {
-        words.push(format!(
-            "down a cosine of {}",
-            human::plural(run.batches(samples), "step")
-        ));
-    }
+    words.extend(then);
     if let Some(clip) = run.clip {
         words.push(format!("gradients of at most {clip} (global norm)"));
     }
