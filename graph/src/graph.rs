@@ -27,6 +27,8 @@ pub struct Parameter {
     pub name: String,
     /// How it changes.
     pub role: Role,
+    /// Whether weight decay is for it, if it is trained.
+    pub decays: bool,
     pub(crate) slot: usize,
     pub(crate) initial: HostTensor,
 }

@@ -62,6 +62,6 @@ pub use pass::Statistic;
 pub use read::ReadOptions;
 pub use steps::{StepInput, Stepped, Steps};
 pub use value::Floats;
-pub use weights::{first_values, read_tensors};
+pub use weights::{first_values, metadata_of, read_tensors};
 pub use work::Work;
 pub use write::with_values;

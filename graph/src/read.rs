@@ -402,6 +402,9 @@ impl<'a> Reader<'a> {
         let statistics = statistics
             .into_iter()
             .map(|(slot, rate)| (slot, Role::Statistic { rate }));
+        let decayed: Option<HashSet<&str>> = model
+            .metadata("annulus.decayed")
+            .map(|names| names.lines().collect());
         let mut parameters = Vec::new();
         for (slot, role) in trained.chain(statistics) {
             let name = self.names[slot].clone();
@@ -413,9 +416,14 @@ impl<'a> Reader<'a> {
                 let problem = "is no stored tensor of floats, or trained in two ways";
                 GraphError::model(format!("the parameter `{name}` {problem}"))
             })?;
+            // Biases and norms have one axis.
+            let decays = decayed
+                .as_ref()
+                .map_or(initial.shape().len() > 1, |names| names.contains(&*name));
             parameters.push(Parameter {
                 name,
                 role,
+                decays,
                 slot,
                 initial,
             });

@@ -37,6 +37,20 @@ pub fn read_tensors(file: &[u8]) -> Result<Vec<(String, HostTensor)>, GraphError
     Ok(read)
 }
 
+/// An entry of a safetensors file's metadata; none if it has no such entry.
+///
+/// # Errors
+///
+/// If the bytes are no safetensors file.
+pub fn metadata_of(file: &[u8], key: &str) -> Result<Option<String>, GraphError> {
+    let header = SafeTensors::read_metadata(file).map_err(|error| GraphError::weights(error.to_string()))?;
+    Ok(header
+        .1
+        .metadata()
+        .as_ref()
+        .and_then(|entries| entries.get(key).cloned()))
+}
+
 /// Values for parameters of these names and shapes, from tensors by name. A parameter without axes may come with one, as
 /// modules have it. Tensors that are no parameters are left out.
 ///

@@ -26,7 +26,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 pub use crate::data::{Data, DataFile};
-pub use annulus_core::{Digest, Layout};
+pub use annulus_core::{Digest, Layout, TensorRule};
 pub use annulus_shaders::needs::Layer;
 pub(crate) use dataset::batch_of;
 pub use dataset::{Dataset, Draw, InMemory, Rows};
@@ -147,11 +147,14 @@ pub trait Task: Send + Sync + Sized + 'static {
     /// model is.
     fn loss(&self, model: &Self::Model, batch: Batch<Self>, device: &Device) -> Tensor<1>;
 
-    /// The rate of a tensor that follows a statistic of the batch instead of being trained, by its name, such as batch
-    /// norm's running mean. Its parameter must require gradients, and [`loss`](Self::loss) must call [`follow`] for it.
-    /// The value then moves by `rate` times its distance from the mean of all members' statistics. A model that is
-    /// computed in [`stages`](Self::stages) cannot have such tensors yet.
-    fn follows(&self, name: &str) -> Option<f32> {
+    /// How a round changes a tensor, by its name. None, the default: the optimizer steps it, and weight decay is for those with
+    /// two or more axes.
+    ///
+    /// With [`TensorRule::Mean`] it follows a statistic of the batch instead of being trained, such as batch norm's running mean.
+    /// Its parameter must require gradients, and [`loss`](Self::loss) must call [`follow`] for it. The value then moves by `rate`
+    /// times its distance from the mean of all members' statistics. A model that is computed in [`stages`](Self::stages) cannot
+    /// have such tensors yet.
+    fn rule(&self, name: &str) -> Option<TensorRule> {
         let _ = name;
         None
     }

@@ -6,15 +6,18 @@ use burn::tensor::{DType, Tensor};
 use super::worker::WorkerError;
 use annulus_core::{Layout, TensorRule, TensorSpec};
 
-/// Lists the parameters in visiting order. `follows` is [`Task::follows`](crate::task::Task::follows).
+/// Lists the parameters in visiting order. `rule` is [`Task::rule`](crate::task::Task::rule).
 ///
 /// # Errors
 ///
 /// If there are none, or some that cannot be trained by summing gradients.
-pub fn layout_of<M: Module>(model: &M, follows: impl Fn(&str) -> Option<f32>) -> Result<Layout, WorkerError> {
+pub fn layout_of<M: Module>(
+    model: &M,
+    rule: impl Fn(&str) -> Option<TensorRule>,
+) -> Result<Layout, WorkerError> {
     let mut list = List::default();
     model.visit(&mut list);
-    list.finish(follows)
+    list.finish(rule)
 }
 
 /// The parameters that were visited so far.
@@ -69,7 +72,7 @@ impl List {
     /// # Errors
     ///
     /// If there are none, or some that cannot be trained by summing gradients.
-    pub(super) fn finish(mut self, follows: impl Fn(&str) -> Option<f32>) -> Result<Layout, WorkerError> {
+    pub(super) fn finish(mut self, rule: impl Fn(&str) -> Option<TensorRule>) -> Result<Layout, WorkerError> {
         let unsupported = |problem: String| Err(WorkerError::Unsupported { problem });
         if let Some(problem) = self.problem {
             return unsupported(problem);
@@ -78,9 +81,7 @@ impl List {
             return unsupported("it has no parameters".to_owned());
         }
         for tensor in &mut self.layout.tensors {
-            if let Some(rate) = follows(&tensor.name) {
-                tensor.rule = TensorRule::Mean { rate };
-            }
+            tensor.rule = rule(&tensor.name).unwrap_or(tensor.rule);
         }
         Ok(self.layout)
     }

@@ -127,7 +127,7 @@ impl<T: Task> Trainer<T> {
         largest: usize,
     ) -> Result<Self, WorkerError> {
         let (model, _) = initial_model(&*task, options.seed);
-        let layout = layout_of(&model, |name| task.follows(name))?;
+        let layout = layout_of(&model, |name| task.rule(name))?;
         let on_device = places(&layout, &[], largest)?;
         let with_loss = places(&layout, &[1], largest)?;
         let autodiff = match task.recompute() {

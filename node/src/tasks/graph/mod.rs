@@ -21,11 +21,11 @@ use std::sync::OnceLock;
 
 use super::init;
 use crate::task::{
-    Data, HeldOut, Layer, Layout, Right, Scores, Stages, Task, TaskError, Tensors, TestPart, Tested, floats,
-    follow, pieces,
+    Data, HeldOut, Layer, Layout, Right, Scores, Stages, Task, TaskError, TensorRule, Tensors, TestPart,
+    Tested, floats, follow, pieces,
 };
 use crate::trainer::with_tensors;
-use samples::{Batch, HeldOutBy, Samples};
+use samples::{Batch, Evaluated, Samples, evaluated};
 
 /// The files of an exported folder.
 const MODEL: &str = "model.onnx";
@@ -68,7 +68,10 @@ impl ModelFile {
         let tensors = read_tensors(&samples).map_err(|error| format!("{SAMPLES}: {error}"))?;
         let digest = files.digest(&samples);
         let classes = graph.classes().map(|classes| classes.name.clone());
-        let held_out = (config.held_out, config.held_out_by);
+        let held_out = match evaluated(&samples)? {
+            Some(last) => Evaluated::Given(last),
+            None => Evaluated::Share(config.held_out, config.held_out_by),
+        };
         let samples = Samples::new(inputs(&graph, tensors)?, classes.as_deref(), held_out, digest)?;
         Self::of(graph, samples)
     }
@@ -190,7 +193,10 @@ impl Task for ModelFile {
     const NAME: &'static str = "graph";
     const ABOUT: &'static str = "a PyTorch model that the Python package has exported to --data FOLDER";
     const HELP: &'static [(&'static str, &'static str)] = &[
-        ("held_out=X", "share of the samples that only evaluate"),
+        (
+            "held_out=X",
+            "share of the samples that only evaluate, unless the folder has others for that",
+        ),
         (
             "held_out_by=draw|last",
             "which samples these are: some of each class, drawn by their numbers, or the last ones",
@@ -210,12 +216,7 @@ impl Task for ModelFile {
 
     fn inner(config: ModelFileConfig, _layout: &Layout, data: Option<&Data>) -> Result<Self, TaskError> {
         let graph = Files::read(&config, data.ok_or(NO_FOLDER)?)?.graph(&config)?;
-        let samples = Samples::new(
-            graph.blank(PROBED)?,
-            None,
-            (0.0, HeldOutBy::Last),
-            Digest([0; 32]),
-        )?;
+        let samples = Samples::new(graph.blank(PROBED)?, None, Evaluated::Given(0), Digest([0; 32]))?;
         Self::of(graph, samples)
     }
 
@@ -266,12 +267,14 @@ impl Task for ModelFile {
         steps.map(|_| self as &dyn Stages<GraphModel, Batch>)
     }
 
-    fn follows(&self, name: &str) -> Option<f32> {
+    fn rule(&self, name: &str) -> Option<TensorRule> {
         let mut parameters = self.graph.parameters().iter();
-        match parameters.find(|parameter| parameter.name == name)?.role {
-            Role::Statistic { rate } => Some(rate as f32),
-            Role::Trained => None,
-        }
+        let parameter = parameters.find(|parameter| parameter.name == name)?;
+        Some(match parameter.role {
+            Role::Statistic { rate } => TensorRule::Mean { rate: rate as f32 },
+            Role::Trained if parameter.decays => TensorRule::StepAndDecay,
+            Role::Trained => TensorRule::Step,
+        })
     }
 
     fn evaluate(&self, model: &GraphModel, device: &Device) -> Option<Scores> {

@@ -3,7 +3,7 @@
 //! It knows nothing of models.
 
 use annulus_core::Digest;
-use annulus_graph::{HostTensor, Numbers};
+use annulus_graph::{HostTensor, Numbers, metadata_of};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -34,6 +34,32 @@ pub enum HeldOutBy {
     Last,
 }
 
+/// The samples that only evaluate.
+#[derive(Clone, Copy, Debug)]
+pub enum Evaluated {
+    /// A share of all.
+    Share(f64, HeldOutBy),
+    /// So many at the end, which the file names.
+    Given(usize),
+}
+
+/// Says in the file's metadata how many samples at its end only evaluate.
+const EVALUATED: &str = "evaluated";
+
+/// How many samples at the end of a file only evaluate, if it says so.
+///
+/// # Errors
+///
+/// If it is damaged.
+pub fn evaluated(file: &[u8]) -> Result<Option<usize>, TaskError> {
+    let said = metadata_of(file, EVALUATED)?;
+    let count = said.map(|text| {
+        text.parse()
+            .map_err(|_| format!("samples.safetensors says {EVALUATED}={text}, which is no number").into())
+    });
+    count.transpose()
+}
+
 /// Some of the samples.
 #[derive(Clone, Debug)]
 pub struct Batch {
@@ -44,7 +70,7 @@ pub struct Batch {
 }
 
 impl Samples {
-    /// Samples of a model, of which a share is held out. `classes` names the tensor with the class of each, if there is one. `digest`
+    /// Samples of a model, of which some are held out. `classes` names the tensor with the class of each, if there is one. `digest`
     /// covers all of the run's data.
     ///
     /// # Errors
@@ -53,7 +79,7 @@ impl Samples {
     pub fn new(
         tensors: Vec<(String, HostTensor)>,
         classes: Option<&str>,
-        (share, by): (f64, HeldOutBy),
+        evaluated: Evaluated,
         digest: Digest,
     ) -> Result<Self, TaskError> {
         let mut counts = tensors
@@ -68,17 +94,28 @@ impl Samples {
                 format!("samples.safetensors has {count} samples of `{first}`, but {other} of `{name}`");
             return Err(problem.into());
         }
-        // Rounds down, so a few samples are all trained on.
-        let held_out = (count as f64 * share) as usize;
-        let trained = count - held_out;
+        let (held_out, by) = match evaluated {
+            // Rounds down, so a few samples are all trained on.
+            Evaluated::Share(share, by) => ((count as f64 * share) as usize, by),
+            Evaluated::Given(last) => (last, HeldOutBy::Last),
+        };
+        let trained = count
+            .checked_sub(held_out)
+            .filter(|trained| *trained > 0 || count == 0);
+        let trained =
+            trained.ok_or("samples.safetensors has no sample to train on; export the model again")?;
+        let of_class = tensors.iter().find(|(name, _)| Some(name.as_str()) == classes);
+        let class = |row: usize| match of_class.map(|(_, tensor)| tensor.numbers()) {
+            Some(Numbers::Integers(all)) if all.len() == count => all[row],
+            _ => 0,
+        };
         let rows = match by {
-            HeldOutBy::Last => (0..count).collect(),
+            // Drawn too, since an evaluation looks at the first of many.
+            HeldOutBy::Last => {
+                let last = drawn((trained..count).map(class));
+                (0..trained).chain(last.iter().map(|row| trained + row)).collect()
+            }
             HeldOutBy::Draw => {
-                let of_class = tensors.iter().find(|(name, _)| Some(name.as_str()) == classes);
-                let class = |row: usize| match of_class.map(|(_, tensor)| tensor.numbers()) {
-                    Some(Numbers::Integers(all)) if all.len() == count => all[row],
-                    _ => 0,
-                };
                 let mut rows = drawn((0..count).map(class));
                 rows.rotate_left(held_out);
                 rows[..trained].sort_unstable();
@@ -89,10 +126,11 @@ impl Samples {
             tensors,
             rows,
             trained,
-            chosen: match (by, classes) {
-                (HeldOutBy::Last, _) => "the last ones",
-                (HeldOutBy::Draw, Some(_)) => "drawn from each class alike",
-                (HeldOutBy::Draw, None) => "drawn by their numbers",
+            chosen: match (evaluated, by, classes) {
+                (Evaluated::Given(_), ..) => "as the folder says",
+                (_, HeldOutBy::Last, _) => "the last ones",
+                (_, HeldOutBy::Draw, Some(_)) => "drawn from each class alike",
+                (_, HeldOutBy::Draw, None) => "drawn by their numbers",
             },
             digest,
         })
@@ -203,7 +241,7 @@ mod tests {
         let count = classes.len();
         let classes = HostTensor::new(vec![count], Numbers::Integers(classes)).unwrap();
         let tensors = vec![("y".to_owned(), classes)];
-        Samples::new(tensors, Some("y"), (share, by), Digest([0; 32])).unwrap()
+        Samples::new(tensors, Some("y"), Evaluated::Share(share, by), Digest([0; 32])).unwrap()
     }
 
     #[test]
@@ -225,10 +263,42 @@ mod tests {
     #[test]
     fn the_last_samples_are_held_out_if_asked_and_none_of_a_few() {
         let last = samples(vec![0; 50], 0.1, HeldOutBy::Last);
-        assert_eq!(
-            (last.held_out(), &last.rows[45..]),
-            (5, [45, 46, 47, 48, 49].as_slice())
-        );
+        let mut rows = last.rows.clone();
+        rows[45..].sort_unstable();
+        assert_eq!((last.held_out(), rows), (5, (0..50).collect()));
         assert_eq!(samples(vec![0; 9], 0.1, HeldOutBy::Draw).held_out(), 0);
+    }
+
+    #[test]
+    fn a_file_may_say_which_of_its_samples_evaluate() {
+        let number = [0; 8];
+        let file = |metadata: Option<&str>| {
+            let view =
+                safetensors::tensor::TensorView::new(safetensors::Dtype::I64, vec![1], &number).unwrap();
+            let said = metadata.map(|text| [(EVALUATED.to_owned(), text.to_owned())].into());
+            safetensors::serialize([("y", view)], said).unwrap()
+        };
+        assert_eq!(evaluated(&file(None)).unwrap(), None);
+        assert_eq!(evaluated(&file(Some("7"))).unwrap(), Some(7));
+        assert!(evaluated(&file(Some("-7"))).is_err());
+        // In the order of their classes, of which the first half has all.
+        let given = |last: usize| {
+            let classes: Vec<i64> = (0..40).map(|row| row % 20 / 10).collect();
+            let classes = HostTensor::new(vec![40], Numbers::Integers(classes)).unwrap();
+            Samples::new(
+                vec![("y".to_owned(), classes)],
+                Some("y"),
+                Evaluated::Given(last),
+                Digest([0; 32]),
+            )
+        };
+        let samples = given(20).unwrap();
+        assert_eq!(
+            samples.describe(),
+            "20 samples to train on and 20 held out, as the folder says"
+        );
+        assert!(samples.rows[..20].iter().copied().eq(0..20));
+        assert_eq!(samples.rows[20..30].iter().filter(|row| **row < 30).count(), 5);
+        assert!(given(40).is_err() && given(41).is_err());
     }
 }

@@ -11,7 +11,7 @@ use crate::tasks::gpt::windows::Tokens;
 use crate::tasks::gpt::{Gpt, GptConfig};
 use crate::trainer::span::ModelSteps;
 use crate::trainer::{Trainer, TrainerOptions, Worker};
-use annulus_core::TensorRule;
+use annulus_core::{TensorRule, TensorSpec};
 use annulus_graph::{NamedGradient, Numbers, named_gradients};
 use bytes::Bytes;
 use files::{Message, Model, constant, integer, integers, node, several};
@@ -487,6 +487,40 @@ fn assert_close(found: &[f32], expected: &[f32]) {
     assert_eq!(found.len(), expected.len());
     for (found, expected) in found.iter().zip(expected) {
         assert!((found - expected).abs() <= 1e-5, "{found}, not {expected}");
+    }
+}
+
+#[test]
+fn a_file_may_say_what_decays() {
+    let tensors = |decayed: Option<&str>| {
+        let mut model = fixture("mlp.annulus.onnx");
+        if let Some(names) = decayed {
+            let entry = Message::default().text(1, "annulus.decayed").text(2, names);
+            model.extend(Message::default().bytes(14, &entry.0).0);
+        }
+        let files = [(MODEL, model), (SAMPLES, samples("mlp", 1))];
+        let files = files.map(|(name, bytes)| (name.to_owned(), Bytes::from(bytes)));
+        let data = Data::folder_in_memory(files.to_vec());
+        let task = ModelFile::new(ModelFileConfig::default(), Some(&data)).unwrap();
+        let options = TrainerOptions {
+            seed: 0,
+            micro_batch: 0,
+        };
+        let trainer = Trainer::new(Arc::new(task), &OpenDevice::cpu(), options).unwrap();
+        trainer.layout().tensors.clone()
+    };
+    let usual = tensors(None);
+    let decays = |tensor: &TensorSpec| tensor.rule == TensorRule::StepAndDecay;
+    assert!(
+        usual
+            .iter()
+            .all(|tensor| decays(tensor) == (tensor.shape.len() > 1))
+    );
+    let biases = usual.iter().filter(|tensor| !decays(tensor));
+    let biases: Vec<&str> = biases.map(|tensor| &*tensor.name).collect();
+    assert!(!biases.is_empty());
+    for tensor in tensors(Some(&biases.join("\n"))) {
+        assert_eq!(decays(&tensor), tensor.shape.len() == 1, "{}", tensor.name);
     }
 }
 

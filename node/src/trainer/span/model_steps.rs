@@ -242,7 +242,7 @@ pub fn draw<T: Task>(task: &T, seed: u64, look: &mut Look<'_>) -> Result<(Layout
         look,
     };
     drop(task.model(&cpu).map(&mut draw));
-    Ok((draw.list.finish(|name| task.follows(name))?, draw.trained))
+    Ok((draw.list.finish(|name| task.rule(name))?, draw.trained))
 }
 
 struct Draw<'a, 'b> {

@@ -59,8 +59,8 @@ impl Task for Numbers {
         follow(loss, &model.mean.val(), mean)
     }
 
-    fn follows(&self, name: &str) -> Option<f32> {
-        (name == "mean").then_some(0.1)
+    fn rule(&self, name: &str) -> Option<TensorRule> {
+        (name == "mean").then_some(TensorRule::Mean { rate: 0.1 })
     }
 }
 
