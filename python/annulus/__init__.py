@@ -17,6 +17,7 @@ annulus.join("annulus2...")
 |---|---|
 | `train` | exports a model, checks its gradient, and starts a run |
 | `join` | computes for a run |
+| `resume` | goes on with a run from its folder |
 | `member` | takes part with PyTorch's own gradients, on the device that the model is on |
 | `export` | writes a model and its samples as a folder that `annulus train --task graph` trains |
 | `check` | compares the gradient on this machine's devices with PyTorch's |
@@ -26,7 +27,7 @@ annulus.join("annulus2...")
 | `hf.AnnulusTrainer` | a Hugging Face `Trainer` that takes part in a run |
 | `lightning.AnnulusStrategy` | a strategy by which a Lightning `Trainer` takes part in a run |
 
-`join` needs the standard library only, `fit` and `load` pandas for data frames, the two classes of scikit-learn's
+`join` and `resume` need the standard library only, `fit` and `load` pandas for data frames, the two classes of scikit-learn's
 interface NumPy and pandas, `check` NumPy and safetensors, `export`, `member` and `train` torch too.
 """
 
@@ -35,7 +36,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .errors import AnnulusError, CheckError, ExportError, ProgramError
-from .run import Run, join
+from .run import Run, join, resume
 from .tables import Predictor, fit, load
 from .version import VERSION as __version__
 
@@ -64,6 +65,7 @@ __all__ = [
     "join",
     "load",
     "member",
+    "resume",
     "train",
 ]
 

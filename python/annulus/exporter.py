@@ -19,7 +19,7 @@ import json
 import os
 import re
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,12 @@ from .objective import Loss, Objective
 from .version import VERSION
 
 MODEL, WEIGHTS, SAMPLES = "model.onnx", "weights.safetensors", "samples.safetensors"
+
+#: The name of the target, or of several.
+Target = str | Sequence[str] | None
+
+#: Which parameters decay: `matrices`, `all`, or their names.
+Decay = str | Sequence[str]
 
 #: Samples whose gradient `check` compares.
 CHECKED_SAMPLES = 4
@@ -62,8 +68,11 @@ def export(
     to: str | os.PathLike[str],
     loss: Loss = None,
     dataset: Any = None,
-    target: str | None = None,
-    collate: Callable[[list[Any]], Any] | None = None,
+    target: Target = None,
+    collate: samples.Collate = None,
+    eval_dataset: Any = None,
+    decay: Decay = "matrices",
+    frozen_samples: bool = False,
 ) -> Path:
     """Writes a folder that `annulus train --task graph --data FOLDER` trains.
 
@@ -75,8 +84,12 @@ def export(
         loss: `"cross_entropy"`, `"mse"`, `"bce"` (with logits), or a function of the model's outputs and the targets that
             returns the mean over the batch. None if the model returns its loss, as Hugging Face models do.
         dataset: the samples to train on: a map-style data set, or a tuple or mapping of arrays. Without it, the example.
-        target: of samples that are mappings, the name of the target. Default: `labels` or a similar name.
+        target: of samples that are mappings, the name of the target. Default: `labels` or a similar name. With several names
+            the loss gets a mapping of these targets.
         collate: makes a batch from a list of samples, if they need padding.
+        eval_dataset: samples that only evaluate. Without it, a run holds some of the data set out.
+        decay: the parameters that weight decay is for: `"matrices"`, those with two or more axes; `"all"`; or their names.
+        frozen_samples: take a data set whose samples change when they are read again, as they are read first.
 
     Returns:
         The folder.
@@ -87,7 +100,19 @@ def export(
         ExportError: an operation is not supported, the loss is not a mean over the samples, or the samples do not fit.
             The message names all operations that are not supported, the modules that use them, and the lines of your code.
     """
-    exported = write(model, example, to=to, loss=loss, dataset=dataset, target=target, collate=collate)
+    if dataset is not None and not frozen_samples:
+        samples.refuse_random(dataset)
+    exported = write(
+        model,
+        example,
+        to=to,
+        loss=loss,
+        dataset=dataset,
+        target=target,
+        collate=collate,
+        eval_dataset=eval_dataset,
+        decay=decay,
+    )
     try:
         program.find()
     except ProgramError:
@@ -106,8 +131,6 @@ class Exported:
     checked: int
     #: The user's lines by the names of the operations.
     sources: dict[str, str]
-    #: The share of the samples, the last ones, that only evaluate; the half makes rounding down right.
-    held_out: float | None = None
 
     @contextlib.contextmanager
     def explained(self) -> Iterator[None]:
@@ -128,22 +151,15 @@ def write(
     to: str | os.PathLike[str],
     loss: Loss,
     dataset: Any,
-    target: str | None,
-    collate: Callable[[list[Any]], Any] | None,
-    evaluate: Any = None,
+    target: Target,
+    collate: samples.Collate,
+    eval_dataset: Any = None,
+    decay: Decay = "matrices",
 ) -> Exported:
-    """Writes the folder, as `export` does, without the program. `evaluate`: samples that come last, and only evaluate."""
+    """Writes the folder, as `export` does, without the program."""
     if example is None and dataset is None:
         raise ExportError("give an example batch or a data set")
-    columns, keys = samples.arrays(example if dataset is None else dataset, collate)
-    evaluated = 0
-    if evaluate is not None:
-        more, _ = samples.arrays(evaluate, collate)
-        shapes = [[own.shape[1:] for own in held] for held in (columns, more)]
-        if shapes[0] != shapes[1]:
-            raise ExportError(f"the samples of the evaluation have the shapes {shapes[1]}, and those of training {shapes[0]}")
-        evaluated = len(more[0])
-        columns = [np.concatenate(pair) for pair in zip(columns, more, strict=True)]
+    columns, keys, evaluated = samples.with_evaluation(example if dataset is None else dataset, eval_dataset, collate)
     if example is None:
         batch = [column[:CHECKED_SAMPLES] for column in columns]
     else:
@@ -152,18 +168,20 @@ def write(
         raise ExportError(f"the example has {len(batch)} inputs, and the data set has {len(columns)}")
     # A batch of one would be taken for a constant.
     batch = [samples.widened(np.concatenate([column, column]) if len(column) == 1 else column) for column in batch]
-    names, place = _names(model, keys, len(batch), loss, target)
-    captured = capture(Objective(model, loss, keys, place), batch)
-    if loss == "cross_entropy" and place is not None:
-        _check_classes(captured, columns[place])
-    graph = _lower(captured, names)
+    names, places = _names(model, keys, len(batch), loss, target)
+    captured = capture(Objective(model, loss, keys, places), batch)
+    if loss == "cross_entropy" and places:
+        _check_classes(captured, columns[places[0]])
+    graph = _lower(captured, names, _decayed(model, captured.trained, decay))
     folder = Path(to)
     folder.mkdir(parents=True, exist_ok=True)
     weights = {name: samples.array(captured.value(source), name) for name, source in graph.weights.items()}
     save_file(weights, folder / WEIGHTS)
     (folder / MODEL).write_bytes(graph.to_bytes(_offsets(folder / WEIGHTS)))
-    save_file({value.name: column for value, column in zip(graph.inputs, columns, strict=True)}, folder / SAMPLES)
-    few = [samples.widened(column[:CHECKED_SAMPLES]) for column in columns]
+    # The last ones only evaluate.
+    facts = {"evaluated": str(evaluated)} if eval_dataset is not None else None
+    save_file({value.name: column for value, column in zip(graph.inputs, columns, strict=True)}, folder / SAMPLES, facts)
+    few = [samples.widened(column[: min(CHECKED_SAMPLES, len(column) - evaluated)]) for column in columns]
     exact = _write_reference(captured, few, folder / checking.REFERENCE)
     _check_mean(captured, few, exact.loss)
     # Of one sample less, where the first may stand at a kink.
@@ -171,13 +189,32 @@ def write(
     (folder / checking.SECOND_REFERENCE).unlink(missing_ok=True)
     if len(fewer[0]) > 0 and _has_kinks(captured):
         _write_reference(captured, fewer, folder / checking.SECOND_REFERENCE)
-    return Exported(folder, len(few[0]), graph.sources, (evaluated + 0.5) / len(columns[0]) if evaluated else None)
+    return Exported(folder, len(few[0]), graph.sources)
+
+
+def _decayed(model: torch.nn.Module, trained: Sequence[str], decay: Decay) -> list[str] | None:
+    """The trained parameters that decay; None if they are those with two or more axes."""
+    own = dict(model.named_parameters(remove_duplicate=False))
+    matrices = [name for name in trained if own[name].dim() > 1]
+    if isinstance(decay, str):
+        known = {"matrices": matrices, "all": list(trained)}
+        if decay not in known:
+            raise ExportError(f'decay={decay!r} is not possible: give "matrices", "all", or a list of parameters\' names')
+        decayed = known[decay]
+    else:
+        unknown = [name for name in decay if name not in own]
+        if unknown:
+            raise ExportError(f"decay= names {', '.join(unknown)}, and the model has no such parameter")
+        # Tied ones have several names.
+        chosen = {id(own[name]) for name in decay}
+        decayed = [name for name in trained if id(own[name]) in chosen]
+    return None if decayed == matrices else decayed
 
 
 def _names(
-    model: torch.nn.Module, keys: Sequence[str] | None, count: int, loss: Loss, target: str | None
-) -> tuple[list[str], int | None]:
-    """The names of the inputs, and which of them is the target."""
+    model: torch.nn.Module, keys: Sequence[str] | None, count: int, loss: Loss, target: Target
+) -> tuple[list[str], list[int]]:
+    """The names of the inputs, and which of them are targets."""
     if isinstance(loss, type):
         raise ExportError(f"the loss is a class: pass an instance, loss={loss.__name__}()")
     if any(tensor.is_meta for tensor in [*model.parameters(), *model.buffers()]):
@@ -185,21 +222,24 @@ def _names(
     if keys is None:
         if loss is None:
             _check_inputs(model, count)
-            return samples.positional_names(model, count), None
+            return samples.positional_names(model, count), []
         if count < 2:
             raise ExportError("a sample needs inputs and a target")
         _check_inputs(model, count - 1)
         own = samples.positional_names(model, count - 1)
-        return [*own, "target" if "target" not in own else "target_"], count - 1
+        return [*own, "target" if "target" not in own else "target_"], [count - 1]
     if loss is None:
         _check_keys(model, keys)
-        return list(keys), None
+        return list(keys), []
     if target is None:
-        target = next((name for name in samples.TARGETS if name in keys), None)
-    if target is None or target not in keys:
-        raise ExportError(f"which of {', '.join(keys)} is the target? Pass target=")
-    _check_keys(model, [key for key in keys if key != target])
-    return list(keys), list(keys).index(target)
+        target = next((name for name in samples.TARGETS if name in keys), ())
+    targets = [target] if isinstance(target, str) else list(target)
+    if not targets or not set(targets) <= set(keys):
+        raise ExportError(f"which of {', '.join(keys)} is the target? Pass target=, a name or several")
+    if len(targets) > 1 and isinstance(loss, str):
+        raise ExportError(f"loss={loss!r} takes one target: for {' and '.join(targets)} pass a function of outputs and targets")
+    _check_keys(model, [key for key in keys if key not in targets])
+    return list(keys), [keys.index(name) for name in targets]
 
 
 def _check_inputs(model: torch.nn.Module, count: int) -> None:
@@ -255,7 +295,7 @@ class _Lowered:
         return onnx_file.model(self.nodes, self.inputs, self.outputs, weights, self.metadata, ("annulus", VERSION))
 
 
-def _lower(captured: Captured, names: Sequence[str]) -> _Lowered:
+def _lower(captured: Captured, names: Sequence[str], decayed: Sequence[str] | None) -> _Lowered:
     """Turns a training graph into an ONNX graph. `names`: those of the inputs."""
     program, walk = captured.program, Lowering(RULES)
     taken, given = set(captured.names.values()), iter(names)
@@ -285,6 +325,7 @@ def _lower(captured: Captured, names: Sequence[str]) -> _Lowered:
     used = {name for node in nodes for name in node.inputs}
     metadata = {
         "annulus.trained": "\n".join(name for name in captured.trained if name in used),
+        **({} if decayed is None else {"annulus.decayed": "\n".join(name for name in decayed if name in used)}),
         "annulus.inputs": "\n".join(value.name for value in inputs),
         "annulus.torch": torch.__version__.split("+")[0],
         "annulus.exporter": VERSION,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import math
 import sys
-import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -19,10 +18,13 @@ from .membership import LookAhead, Member, member
 OPTIMIZERS = {"adamw": "adamw", "sgd": "sgd"}
 
 #: The run's schedules by the names that `TrainingArguments.lr_scheduler_type` takes.
-SCHEDULES = {"constant": "constant", "constant_with_warmup": "warmup", "cosine": "cosine", "linear": "cosine"}
-
-#: Where the run's cosine ends, as a share of the rate.
-FLOOR = 0.1
+SCHEDULES = {
+    "constant": "constant",
+    "constant_with_warmup": "constant",
+    "cosine": "cosine",
+    "cosine_with_min_lr": "cosine",
+    "linear": "linear",
+}
 
 
 class AnnulusTrainer(Trainer):
@@ -97,16 +99,16 @@ class AnnulusTrainer(Trainer):
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
         """The run's learning rate, for the log."""
-        warmup, kind = self.args.get_warmup_steps(num_training_steps), SCHEDULES[_name(self.args.lr_scheduler_type)]
+        settings = _schedule(self.args, num_training_steps)
+        kind, warmup, floor = settings["schedule"], settings["warmup"], settings.get("floor", 1.0)
 
         def share(_: int) -> float:
             done = self.state.global_step
-            if kind != "constant" and done < warmup:
+            if done < warmup:
                 return (done + 1) / (warmup + 1)
-            if kind != "cosine":
-                return 1.0
             progress = min(1.0, (done - warmup) / max(1, num_training_steps - warmup))
-            return FLOOR + (1 - FLOOR) * 0.5 * (1 + math.cos(math.pi * progress))
+            left = 0.5 * (1 + math.cos(math.pi * progress)) if kind == "cosine" else 1 - progress
+            return floor + (1 - floor) * left
 
         self.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer or self.optimizer, share)
         self._created_lr_scheduler = True
@@ -141,8 +143,6 @@ class AnnulusTrainer(Trainer):
         steps = args.max_steps if args.max_steps > 0 else math.ceil(args.num_train_epochs * rounds)
         optimizer = next(own for name, own in OPTIMIZERS.items() if _name(args.optim).startswith(name))
         adam = {"beta1": args.adam_beta1, "beta2": args.adam_beta2, "eps": args.adam_epsilon} if optimizer == "adamw" else {}
-        if _name(args.lr_scheduler_type) == "linear":
-            warnings.warn("a run has no linear schedule: it takes a cosine to a tenth of the rate", stacklevel=4)
         return {
             "batch": self._batch,
             "rounds": steps,
@@ -150,11 +150,12 @@ class AnnulusTrainer(Trainer):
             "optimizer": optimizer,
             "lr": args.learning_rate,
             "weight_decay": args.weight_decay,
-            "schedule": SCHEDULES[_name(args.lr_scheduler_type)],
-            "warmup": args.get_warmup_steps(steps),
+            # All but biases and norms.
+            "decay": self.get_decay_parameter_names(self.model),
             "clip": self._clip or "off",
             # The trainer has an evaluation set of its own.
             "held_out": 0,
+            **_schedule(args, steps),
             **adam,
         }
 
@@ -196,6 +197,16 @@ class _Epochs(TrainerCallback):
         state.epoch = state.global_step / len(self._trainer._rounds)
 
 
+def _schedule(args: Any, steps: int) -> dict[str, Any]:
+    """A run's schedule as the arguments say."""
+    kind = _name(args.lr_scheduler_type)
+    settings = {"schedule": SCHEDULES[kind], "warmup": 0 if kind == "constant" else args.get_warmup_steps(steps)}
+    if SCHEDULES[kind] != "constant":
+        given = args.lr_scheduler_kwargs or {}
+        settings["floor"] = given.get("min_lr_rate") or given.get("min_lr", 0.0) / (args.learning_rate or 1.0)
+    return settings
+
+
 def _refuse(trainer: Trainer) -> None:
     """Fails if the arguments ask for what a run does not have."""
     args = trainer.args
@@ -213,6 +224,10 @@ def _refuse(trainer: Trainer) -> None:
         problems.append(f"optimizer {optimizer}: it has {' and '.join(OPTIMIZERS)}")
     if schedule not in SCHEDULES:
         problems.append(f"schedule {schedule}: it has {', '.join(SCHEDULES)}")
+    known = {"min_lr", "min_lr_rate"} if schedule == "cosine_with_min_lr" else set()
+    unknown = sorted(set(args.lr_scheduler_kwargs or {}) - known)
+    if unknown:
+        problems.append(f"{', '.join(unknown)} of the schedule {schedule}")
     if problems:
         raise AnnulusError("a run has no " + "; and no ".join(problems))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from lightning.pytorch.strategies import SingleDeviceStrategy
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from lightning.pytorch.utilities.signature_utils import is_param_in_hook_signature
+from torch.optim import lr_scheduler as schedules
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, default_collate
 
 from . import samples
@@ -31,6 +32,12 @@ OPTIMIZERS: dict[type, str] = {
 
 #: What a run's optimizers do not have, besides RMSprop's momentum.
 ABSENT = ("amsgrad", "centered", "dampening", "maximize")
+
+#: Why a scheduler is refused.
+NO_SCHEDULE = (
+    "a run has no such schedule: it has StepLR; by step also CosineAnnealingLR, LinearLR from 1 and OneCycleLR with "
+    "cycle_momentum=False over all rounds, and LinearLR up to 1 as a warm-up. Or give the strategy schedule="
+)
 
 #: Precisions in which the parameters and gradients are the run's own numbers.
 PRECISIONS = ("32-true", "bf16-mixed")
@@ -199,13 +206,14 @@ class AnnulusStrategy(SingleDeviceStrategy):
         if hooks:
             problems.append(f"others would compute without {', '.join(hooks)}: change the batch in training_step or forward")
         if "optimizer" not in given:
-            made, problem = _of_optimizer(self.optimizers[0])
+            made, problem = _of_optimizer(self.optimizers[0], self.lightning_module)
             settings.update(made)
             problems += [problem] if problem else []
         if self.lr_scheduler_configs and "schedule" not in given:
-            problems.append(
-                "a run has a schedule of its own: give the strategy schedule= as constant, warmup or cosine, and warmup="
-            )
+            rounds, epoch = {**settings, **given}.get("rounds"), len(self._rounds or ())
+            made = _of_schedule(self.lr_scheduler_configs, rounds or given.get("epochs", 0) * epoch, epoch)
+            settings.update(made)
+            problems += [] if made else [NO_SCHEDULE]
         return settings, problems
 
     def _move(self, batch: Any) -> Any:
@@ -310,21 +318,66 @@ def _problems(trainer: Any, module: LightningModule, strategy: AnnulusStrategy, 
     return problems
 
 
-def _of_optimizer(optimizer: torch.optim.Optimizer) -> tuple[dict[str, object], str | None]:
-    """A run's settings for an optimizer, or why there are none."""
+def _of_schedule(configs: Sequence[Any], rounds: int, epoch: int) -> dict[str, object]:
+    """A run's settings for a scheduler of PyTorch's; none if the run has no such schedule. `epoch`: its rounds."""
+    config = configs[0]
+    if len(configs) > 1 or config.frequency != 1 or config.scheduler.last_epoch > 0:
+        return {}
+    scheduler, by_epoch = config.scheduler, config.interval == "epoch"
+    group = scheduler.optimizer.param_groups[0]
+    kind, lr = type(scheduler), group.get("initial_lr", group["lr"])
+    made: dict[str, object] = {}
+    if kind is schedules.StepLR:
+        size = scheduler.step_size * (epoch if by_epoch else 1)
+        made = {"schedule": "step", "step_size": size, "gamma": scheduler.gamma}
+    elif by_epoch:
+        # The rate would stay during an epoch.
+        return {}
+    elif kind is schedules.CosineAnnealingLR and scheduler.T_max == rounds:
+        made = {"schedule": "cosine", "floor": scheduler.eta_min / lr}
+    elif kind is schedules.LinearLR and scheduler.start_factor == 1 and scheduler.total_iters == rounds:
+        made = {"schedule": "linear", "floor": scheduler.end_factor}
+    elif kind is schedules.LinearLR and scheduler.end_factor == 1:
+        steps = scheduler.total_iters
+        if math.isclose(scheduler.start_factor * (steps + 1), 1):
+            made = {"schedule": "warmup", "warmup": steps}
+    elif kind is schedules.OneCycleLR and scheduler.total_steps == rounds and not scheduler.cycle_momentum:
+        # Its phases tell the rest of its arguments.
+        phases, lr = scheduler._schedule_phases, group["max_lr"]
+        share = (phases[0]["end_step"] + 1) / rounds
+        usual = schedules.OneCycleLR(
+            torch.optim.SGD([torch.zeros(1)], lr=1.0), lr, total_steps=rounds, pct_start=share, cycle_momentum=False
+        )
+        rates = usual.optimizer.param_groups[0]
+        same = all(math.isclose(rates[name], group[name]) for name in ("initial_lr", "min_lr"))
+        if len(phases) == 2 and scheduler._anneal_func_type == "cos" and same:
+            made = {"schedule": "one-cycle", "pct_start": share}
+    return {**made, "lr": float(lr)} if made else {}
+
+
+def _of_optimizer(optimizer: torch.optim.Optimizer, module: Any) -> tuple[dict[str, object], str | None]:
+    """A run's settings for an optimizer of a module's parameters, or why there are none."""
     pass_one = "pass optimizer=, lr= and the like to the strategy"
     kind = OPTIMIZERS.get(type(optimizer))
     if kind is None:
         return {}, f"a run has no optimizer {type(optimizer).__name__}: {pass_one}"
-    first, *others = [{name: value for name, value in group.items() if name != "params"} for group in optimizer.param_groups]
-    if any(other != first for other in others):
+    apart = ("params", "weight_decay")
+    first, *others = [{name: value for name, value in group.items() if name not in apart} for group in optimizer.param_groups]
+    decays = {group["weight_decay"] for group in optimizer.param_groups}
+    if any(other != first for other in others) or len(decays - {0}) > 1:
         return {}, f"a run has one learning rate and one weight decay, and these parameter groups differ: {pass_one}"
     absent = [name for name in ABSENT if first.get(name)]
     if kind == "rmsprop" and first["momentum"]:
         absent.append("momentum")
     if absent:
         return {}, f"a run's {kind} has no {', '.join(absent)}: {pass_one}"
-    settings: dict[str, object] = {"lr": float(first["lr"]), "weight_decay": first["weight_decay"]}
+    decayed = {id(p) for group in optimizer.param_groups if group["weight_decay"] for p in group["params"]}
+    settings: dict[str, object] = {
+        # A scheduler may have changed it already.
+        "lr": float(first.get("initial_lr", first["lr"])),
+        "weight_decay": max(decays),
+        "decay": [name for name, parameter in module.named_parameters() if id(parameter) in decayed] or "matrices",
+    }
     if kind in ("adam", "adamw"):
         beta1, beta2 = first["betas"]
         settings.update(beta1=float(beta1), beta2=float(beta2), eps=first["eps"])

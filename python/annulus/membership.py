@@ -27,10 +27,11 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 from . import program, samples
 from .checking import check
 from .errors import AnnulusError
-from .exporter import WEIGHTS, write
+from .exporter import WEIGHTS, Decay, Target, write
 from .loading import fit
 from .objective import Loss
 from .run import LEAVE_SECONDS, Run, setting, tell_how_to_join
+from .samples import Collate
 
 #: Settings that a peer may change when it goes on with a run.
 OWN_SETTINGS = ("checkpoint_every", "eval_every", "keep", "keep_best")
@@ -49,8 +50,10 @@ def member(
     *,
     ticket: str | None = None,
     loss: Loss = None,
-    target: str | None = None,
-    collate: Callable[[list[Any]], Any] | None = None,
+    target: Target = None,
+    collate: Collate = None,
+    eval_dataset: Any = None,
+    decay: Decay = "matrices",
     listen: str | int = 0,
     to: str | Path = "annulus-model",
     out: str | Path = "annulus-member",
@@ -77,8 +80,8 @@ def member(
         dataset: a map-style data set, or a tuple or mapping of tensors: the same samples in the same order on all members
             that use PyTorch.
         ticket: the ticket of the run to join.
-        loss, target, collate, to, checked: of a run that is founded here, as in `train`. `collate` also is the `collate_fn`
-            of `Member.loader`, unless that is given its own.
+        loss, target, collate, eval_dataset, decay, to, checked: of a run that is founded here, as in `train`. `collate` also is
+            the `collate_fn` of `Member.loader`, unless that is given its own.
         exported: of a run that is founded here, a module to export in place of `model`, with parameters of the same names.
         listen: the port, or `HOST:PORT`.
         out: this member's folder. With the same folder a restarted process goes on as the same member.
@@ -104,7 +107,17 @@ def member(
         settings = {name: value for name, value in settings.items() if name in OWN_SETTINGS}
     else:
         source = model if exported is None else exported
-        made = write(source, None, to=to, loss=loss, dataset=dataset, target=target, collate=collate)
+        made = write(
+            source,
+            None,
+            to=to,
+            loss=loss,
+            dataset=dataset,
+            target=target,
+            collate=collate,
+            eval_dataset=eval_dataset,
+            decay=decay,
+        )
         if checked:
             with made.explained():
                 check(made.folder, devices=["cpu"])
@@ -140,7 +153,7 @@ class Member(Run):
         arguments: Sequence[str],
         model: torch.nn.Module,
         dataset: Any,
-        collate: Callable[[list[Any]], Any] | None = None,
+        collate: Collate = None,
     ) -> None:
         self._model = model
         self._dataset = _by_number(dataset)

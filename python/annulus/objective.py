@@ -55,15 +55,15 @@ LOSSES: dict[str, Callable[[Any, Any], torch.Tensor]] = {"cross_entropy": cross_
 class Objective(torch.nn.Module):
     """Takes the inputs of one batch in a fixed order; returns the loss and, if there are any, the logits.
 
-    `keys`: the names by which the model takes its inputs, or None if it takes them by position. `target`: which input is
-    the target, or None if the model takes them all and returns its loss.
+    `keys`: the names by which the model takes its inputs, or None if it takes them by position. `targets`: which inputs are
+    targets; none if the model takes them all and returns its loss.
     """
 
-    def __init__(self, model: torch.nn.Module, loss: Loss, keys: Sequence[str] | None, target: int | None) -> None:
+    def __init__(self, model: torch.nn.Module, loss: Loss, keys: Sequence[str] | None, targets: Sequence[int]) -> None:
         super().__init__()
         self.model = model
         self.keys = None if keys is None else list(keys)
-        self.target = target
+        self.targets = list(targets)
         if isinstance(loss, str):
             if loss not in LOSSES:
                 raise ExportError(f"there is no loss {loss!r}: give one of {', '.join(LOSSES)}, or a function")
@@ -73,16 +73,19 @@ class Objective(torch.nn.Module):
             self.loss, self.is_plain = loss, False
 
     def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
-        given = [value for at, value in enumerate(inputs) if at != self.target]
+        given = [value for at, value in enumerate(inputs) if at not in self.targets]
         if self.keys is None:
             outputs = self.model(*given)
         else:
-            keys = [key for at, key in enumerate(self.keys) if at != self.target]
+            keys = [key for at, key in enumerate(self.keys) if at not in self.targets]
             outputs = self.model(**dict(zip(keys, given, strict=False)))
         logits = _logits(outputs)
-        if self.loss is None or self.target is None:
+        if self.loss is None or not self.targets:
             return _own_loss(outputs), logits
-        loss = self.loss(logits if self.is_plain else outputs, inputs[self.target])
+        targets: Any = inputs[self.targets[0]]
+        if self.keys is not None and len(self.targets) > 1:
+            targets = {self.keys[at]: inputs[at] for at in self.targets}
+        loss = self.loss(logits if self.is_plain else outputs, targets)
         if not isinstance(loss, torch.Tensor) or loss.dim() != 0:
             raise ExportError("the loss must be one number, the mean over the samples of a batch")
         return loss, logits

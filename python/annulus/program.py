@@ -57,9 +57,13 @@ def call(arguments: Sequence[str | os.PathLike[str]], *, warn: bool = False) -> 
     return done.stdout
 
 
-def peer_command(verb: str, *, device: str, listen: str | int, out: str | Path | None, options: Sequence[str]) -> list[str]:
+def peer_command(
+    verb: str, *, device: str | None, listen: str | int, out: str | Path | None, options: Sequence[str]
+) -> list[str]:
     """The beginning of a command for a peer that this package watches."""
-    command = [verb, "--log-format", "json", "--log-tickets", "--device", device, "--listen", str(listen)]
+    command = [verb, "--log-format", "json", "--log-tickets", "--listen", str(listen)]
+    if device is not None:
+        command += ["--device", device]
     if out is not None:
         command += ["--out", os.fspath(out)]
     return [*command, *options]

@@ -377,6 +377,32 @@ def tell_how_to_join(run: Run) -> None:
         print(f"join from a browser tab:   {run.page}", file=sys.stderr)
 
 
+def resume(
+    folder: str | Path,
+    *,
+    device: str | None = None,
+    listen: str | int = 0,
+    options: Sequence[str] = (),
+    **settings: object,
+) -> Run:
+    """Goes on with a run that was started or joined in a folder, from its last checkpoint, with its settings.
+
+    Args:
+        folder: the run's folder, such as `run.folder`.
+        device: `auto`, `cpu`, `gpu` or `gpu:N`. Default: what the folder keeps.
+        listen: the port, or `HOST:PORT`.
+        options: further options of `annulus resume`.
+        settings: settings of this peer, such as `eval_every=100`.
+
+    Raises:
+        ProgramError: the program is missing, or there is no run in the folder.
+    """
+    command = program.peer_command("resume", device=device, listen=listen, out=None, options=options)
+    run = Run([*command, os.fspath(folder), *(setting(name, value) for name, value in settings.items())])
+    tell_how_to_join(run)
+    return run
+
+
 def join(
     ticket: str,
     *,

@@ -1210,10 +1210,10 @@ def _is_random(name: str) -> bool:
 def objective_of(made: Case) -> tuple[objective.Objective, list[torch.Tensor]]:
     """The model with its loss, and all samples."""
     columns, keys = samples.arrays(made.samples)
-    target = None
+    targets = []
     if made.loss is not None:
-        target = len(columns) - 1 if keys is None else next(at for at, key in enumerate(keys) if key in samples.TARGETS)
-    return objective.Objective(made.model, made.loss, keys, target), [torch.from_numpy(column) for column in columns]
+        targets = [len(columns) - 1] if keys is None else [at for at, key in enumerate(keys) if key in samples.TARGETS][:1]
+    return objective.Objective(made.model, made.loss, keys, targets), [torch.from_numpy(column) for column in columns]
 
 
 def _eager(made: Case) -> float:

@@ -13,6 +13,7 @@ try:
     import numpy as np
     import onnx
     import torch
+    from safetensors import safe_open
     from safetensors.numpy import load_file, save_file
 except ImportError as error:
     raise unittest.SkipTest(f"exports need {error.name}") from error
@@ -24,6 +25,7 @@ from torch import nn
 import annulus
 from annulus import exporter
 from annulus.loading import load
+from annulus.samples import refuse_random
 
 FIXTURES = Path(__file__).parent / "fixtures"
 
@@ -185,16 +187,103 @@ class Samples(Scratch):
         self.assertEqual(stored.dtype, np.uint8)
         np.testing.assert_array_equal(stored, pictures.numpy())
 
+    def write(self, model: nn.Module, dataset: Any, evaluate: Any = None, **options: Any) -> exporter.Exported:
+        """Exports without the program."""
+        given = {"loss": "cross_entropy", "target": None, "collate": None, **options}
+        return exporter.write(model, None, to=self.folder, dataset=dataset, eval_dataset=evaluate, **given)
+
+    def evaluated(self) -> str | None:
+        with safe_open(self.folder / "samples.safetensors", "np") as file:
+            return (file.metadata() or {}).get("evaluated")
+
     def test_samples_that_only_evaluate_come_last(self) -> None:
         x, y, model = torch.randn(6, 4), torch.tensor([0, 1, 2, 0, 1, 2]), nn.Linear(4, 3)
-        options = {"to": self.folder, "loss": "cross_entropy", "target": None, "collate": None}
-        made = exporter.write(model, None, dataset=(x[:4], y[:4]), evaluate=(x[4:], y[4:]), **options)
-        np.testing.assert_array_equal(load_file(self.folder / "samples.safetensors")["input"], x.numpy())
-        assert made.held_out is not None
-        # The program rounds down.
-        self.assertEqual(int(6 * made.held_out), 2)
-        with self.assertRaisesRegex(annulus.ExportError, "samples of the evaluation have the shapes"):
-            exporter.write(model, None, dataset=(x, y), evaluate=(x[:, :3], y), **options)
+        named = [{"label": y[:3], "input": x[:3]}, {"input": x[3:], "label": y[3:]}]
+        rows = [[(a, b) for a, b in zip(x[part], y[part], strict=True)] for part in (slice(3), slice(3, 6))]
+        for pair in (((x[:3], y[:3]), (x[3:], y[3:])), named, rows):
+            made = self.write(model, *pair)
+            np.testing.assert_array_equal(load_file(self.folder / "samples.safetensors")["input"], x.numpy())
+            # Three are left to train on, and to check with.
+            self.assertEqual((self.evaluated(), made.checked), ("3", 3))
+        self.write(model, (x, y))
+        self.assertEqual(self.evaluated(), None)
+
+    def test_samples_that_evaluate_are_like_those_of_training(self) -> None:
+        x, y, model = torch.randn(6, 4), torch.tensor([0, 1, 2, 0, 1, 2]), nn.Linear(4, 3)
+        for other, why in (
+            ((x[:, :3], y), r"entry 0 of eval_dataset is float32 \[3\] for each sample, and float32 \[4\]"),
+            ((x, y.float()), r"entry 1 of eval_dataset is float32 \[\] .* int64"),
+            ((x,), "eval_dataset have 1 entries, and those of training 2 entries"),
+            ({"input": x, "labels": y}, "eval_dataset have input, labels, and those of training 2 entries"),
+        ):
+            with self.assertRaisesRegex(annulus.ExportError, why):
+                self.write(model, (x, y), other)
+
+    def test_a_collating_function_pads_to_the_longest_of_both(self) -> None:
+        rows = [(torch.ones(length, 4), length % 3) for length in (3, 5, 4, 7)]
+
+        def collate(batch: list[Any]) -> tuple[torch.Tensor, torch.Tensor]:
+            return nn.utils.rnn.pad_sequence([x for x, _ in batch], True), torch.tensor([y for _, y in batch])
+
+        model = nn.Sequential(nn.Flatten(), nn.Linear(28, 3))
+        self.write(model, rows[:3], rows[3:], collate=collate)
+        self.assertEqual(load_file(self.folder / "samples.safetensors")["input"].shape, (4, 7, 4))
+        self.assertEqual(self.evaluated(), "1")
+
+    def test_samples_that_change_are_not_frozen_unasked(self) -> None:
+        class Noisy(torch.utils.data.Dataset):
+            def __len__(self) -> int:
+                return 20
+
+            def __getitem__(self, at: int) -> Any:
+                # Each second sample, as by a flip.
+                return (torch.full((4,), float(at)) + (at % 2) * torch.rand(4), at % 3)
+
+        for form in (Noisy(), torch.utils.data.DataLoader(Noisy(), 4)):
+            with self.assertRaisesRegex(annulus.ExportError, "sample 1 is another one.*annulus.member.*frozen_samples=True"):
+                annulus.export(nn.Linear(4, 3), dataset=form, loss="cross_entropy", to=self.folder)
+        # What is no number is left to the export to refuse.
+        refuse_random([(torch.tensor([float("nan")]), 1.5, "a", object())] * 2)
+        self.write(nn.Linear(4, 3), Noisy())
+
+    def test_a_loss_of_several_targets_gets_them_by_name(self) -> None:
+        x, age, sex = torch.randn(6, 4), torch.randn(6, 1), torch.tensor([0, 1, 0, 1, 1, 0])
+        model = nn.Linear(4, 3)
+
+        def loss(outputs: torch.Tensor, targets: dict[str, torch.Tensor]) -> torch.Tensor:
+            return F.mse_loss(outputs[:, :1], targets["age"]) + F.cross_entropy(outputs[:, 1:], targets["sex"])
+
+        data = {"input": x, "age": age, "sex": sex}
+        self.write(model, data, loss=loss, target=["age", "sex"])
+        with safe_open(self.folder / "reference.safetensors", "np") as file:
+            told = float(file.metadata()["loss"])
+        own = loss(model(x[:4]), {"age": age[:4], "sex": sex[:4]})
+        self.assertAlmostEqual(told, own.item(), places=5)
+        with self.assertRaisesRegex(annulus.ExportError, "takes one target"):
+            self.write(model, data, target=["age", "sex"])
+        with self.assertRaisesRegex(annulus.ExportError, "a name or several"):
+            self.write(model, data, loss=loss, target=["age", "sax"])
+
+    def test_the_file_says_which_parameters_decay_if_not_all_matrices_do(self) -> None:
+        x, y = torch.randn(6, 4), torch.tensor([0, 1, 2, 0, 1, 2])
+        model = nn.Sequential(nn.Linear(4, 3), nn.LayerNorm(3), nn.Linear(3, 3), nn.Linear(3, 3))
+        model[3].weight = model[2].weight
+        matrices, every = ["0.weight", "2.weight"], [name for name, _ in model.named_parameters()]
+        for decay, expected in (
+            ("matrices", None),
+            (matrices, None),
+            # A tied one by its other name.
+            (["0.weight", "3.weight"], None),
+            ("all", every),
+            (["0.weight", "0.bias"], ["0.weight", "0.bias"]),
+            ([], []),
+        ):
+            self.write(model, (x, y), decay=decay)
+            told = metadata(self.folder).get("annulus.decayed")
+            self.assertEqual(None if told is None else told.split(), expected, decay)
+        for wrong, why in (("none", '"matrices", "all"'), (["head"], "names head")):
+            with self.assertRaisesRegex(annulus.ExportError, why):
+                self.write(model, (x, y), decay=wrong)
 
     def test_padding_by_a_collating_function(self) -> None:
         rows = [{"input_ids": [1] * length, "labels": length % 3} for length in (3, 5, 4)]

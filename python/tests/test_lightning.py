@@ -6,6 +6,7 @@ import json
 import logging
 import unittest
 import warnings
+from types import SimpleNamespace
 from typing import Any
 
 try:
@@ -21,9 +22,11 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
 from running import PART, WithMembers
 from taking_part import SAMPLES
+from torch.optim import lr_scheduler as schedules
 from torch.utils.data import DataLoader, IterableDataset, WeightedRandomSampler
 
 import annulus
+from annulus.lightning import _of_optimizer, _of_schedule
 
 
 class Stream(IterableDataset[Any]):
@@ -42,7 +45,7 @@ class Clipping(Classifier):
 class Scheduled(Classifier):
     def configure_optimizers(self) -> Any:
         optimizer = super().configure_optimizers()
-        return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 10)]
+        return [optimizer], [torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)]
 
 
 class Shifted(Classifier):
@@ -53,6 +56,55 @@ class Shifted(Classifier):
 class Adagrad(Classifier):
     def configure_optimizers(self) -> Any:
         return torch.optim.Adagrad(self.parameters())
+
+
+class Settings(unittest.TestCase):
+    def of(self, make: Any, interval: str = "step", rounds: int = 20) -> dict[str, object]:
+        """The settings for a scheduler, in epochs of ten rounds."""
+        optimizer = torch.optim.SGD(Classifier().parameters(), lr=0.1)
+        config = SimpleNamespace(scheduler=make(optimizer), interval=interval, frequency=1)
+        return _of_schedule([config], rounds, 10)
+
+    def test_schedulers_of_pytorch_become_the_runs_own(self) -> None:
+        of = self.of
+        self.assertEqual(
+            of(lambda o: schedules.StepLR(o, 3, 0.5)), {"schedule": "step", "step_size": 3, "gamma": 0.5, "lr": 0.1}
+        )
+        self.assertEqual(of(lambda o: schedules.StepLR(o, 3), "epoch")["step_size"], 30)
+        line = {"schedule": "linear", "floor": 0.2, "lr": 0.1}
+        self.assertEqual(of(lambda o: schedules.LinearLR(o, 1.0, 0.2, 20)), line)
+        self.assertEqual(of(lambda o: schedules.LinearLR(o, 0.2, 1.0, 4)), {"schedule": "warmup", "warmup": 4, "lr": 0.1})
+        cosine = {"schedule": "cosine", "floor": 0.25, "lr": 0.1}
+        self.assertEqual(of(lambda o: schedules.CosineAnnealingLR(o, 20, 0.025)), cosine)
+        cycle = of(lambda o: schedules.OneCycleLR(o, 0.4, total_steps=20, pct_start=0.25, cycle_momentum=False))
+        self.assertEqual(cycle, {"schedule": "one-cycle", "pct_start": 0.25, "lr": 0.4})
+
+    def test_schedulers_that_are_not_quite_the_same_are_none(self) -> None:
+        for make in (
+            lambda o: schedules.ExponentialLR(o, 0.9),
+            lambda o: schedules.LinearLR(o, 1.0, 0.2, 19),
+            lambda o: schedules.LinearLR(o),
+            lambda o: schedules.CosineAnnealingLR(o, 10),
+            lambda o: schedules.OneCycleLR(o, 0.4, total_steps=20, cycle_momentum=False, div_factor=10),
+            lambda o: schedules.OneCycleLR(o, 0.4, total_steps=20, cycle_momentum=False, anneal_strategy="linear"),
+            lambda o: schedules.OneCycleLR(o, 0.4, total_steps=20, cycle_momentum=False, three_phase=True),
+        ):
+            self.assertEqual(self.of(make), {})
+        self.assertEqual(self.of(lambda o: schedules.CosineAnnealingLR(o, 2), "epoch"), {})
+
+    def test_groups_may_differ_in_weight_decay_alone(self) -> None:
+        module = Classifier()
+        named = dict(module.named_parameters())
+        everything, problem = _of_optimizer(torch.optim.AdamW(named.values(), weight_decay=0.1), module)
+        self.assertEqual((everything["decay"], everything["weight_decay"], problem), (list(named), 0.1, None))
+        split = [[p for p in named.values() if p.dim() == axes] for axes in (1, 2)]
+        groups = [{"params": split[0], "weight_decay": 0.0}, {"params": split[1], "weight_decay": 0.3}]
+        some, problem = _of_optimizer(torch.optim.AdamW(groups), module)
+        self.assertEqual(some["decay"], [name for name, p in named.items() if p.dim() == 2])
+        self.assertEqual((some["weight_decay"], problem), (0.3, None))
+        for other in ({"weight_decay": 0.2}, {"lr": 0.5}):
+            _, problem = _of_optimizer(torch.optim.AdamW([{**groups[0], **other}, groups[1]]), module)
+            self.assertIn("these parameter groups differ", problem or "")
 
 
 class Strategies(WithMembers):
@@ -164,7 +216,7 @@ class Strategies(WithMembers):
         for why, module in (
             ("automatic_optimization=False", Manual()),
             ("would change: configure_gradient_clipping", Clipping()),
-            ("schedule of its own", Scheduled()),
+            ("no such schedule", Scheduled()),
             ("no optimizer Adagrad", Adagrad()),
             ("adamw has no amsgrad", Classifier(amsgrad=True)),
         ):

@@ -50,6 +50,23 @@ class Peer(WithProgram):
         self.assertIn("left, after round", repr(run.watch()))
         run.stop()
 
+    def test_a_run_goes_on_from_its_folder_and_a_loop_over_events_may_end_it(self) -> None:
+        def train_on(run: Run) -> int:
+            for event in run.events():
+                if event["event"] == "eval" and event["round"] >= 5 + first:
+                    break
+            run.stop()
+            return (run.latest("done") or {})["round"]
+
+        first = 0
+        first = train_on(self.start("rounds=1000000", "batch=32", "eval_every=5"))
+        again = annulus.resume(self.folder / "run", options=LOCAL[4:], eval_every=5)
+        self.addCleanup(again.stop)
+        self.assertTrue(again.ticket)
+        self.assertGreater(train_on(again), first)
+        with self.assertRaisesRegex(annulus.ProgramError, "no_run"):
+            annulus.resume(self.folder / "no_run", options=LOCAL[4:])
+
     def test_another_peer_joins_by_the_ticket(self) -> None:
         run = self.start("rounds=1000000", "batch=32", "stand_aside=off")
         members = (len(event["members"]) for event in run.events() if event["event"] == "round")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import unittest
-import warnings
 from typing import Any
 
 try:
     import accelerate  # noqa: F401
+    import numpy as np
     import safetensors  # noqa: F401
     import torch
     import transformers
@@ -18,6 +18,7 @@ import by_trainer
 from running import PART, WithMembers
 
 import annulus
+from annulus.hf import _schedule
 
 
 class Trainers(WithMembers):
@@ -76,13 +77,40 @@ class Trainers(WithMembers):
         with self.assertRaisesRegex(annulus.AnnulusError, "from its own folder"):
             by_trainer.trainer(self.folder, {}).train(resume_from_checkpoint=True)
 
-    def test_a_linear_schedule_becomes_a_cosine_with_a_warning(self) -> None:
-        trainer = by_trainer.trainer(self.folder, {}, lr_scheduler_type="linear")
-        with warnings.catch_warnings(record=True) as told:
-            warnings.simplefilter("always")
-            settings = trainer._settings(8)
-        self.assertEqual(settings["schedule"], "cosine")
-        self.assertIn("cosine to a tenth", str(told[-1].message))
+    def test_schedules_are_those_of_transformers(self) -> None:
+        cosine, least = {"schedule": "cosine", "warmup": 0}, {"min_lr_rate": 0.2}
+        for kind, more, expected in (
+            ("linear", {}, {"schedule": "linear", "warmup": 0, "floor": 0.0}),
+            ("cosine", {}, {**cosine, "floor": 0.0}),
+            ("cosine_with_min_lr", {"lr_scheduler_kwargs": least}, {**cosine, "floor": 0.2}),
+            ("constant", {}, {"schedule": "constant", "warmup": 0}),
+        ):
+            trainer = by_trainer.trainer(self.folder, {}, lr_scheduler_type=kind, warmup_steps=0, **more)
+            self.assertEqual(dict(_schedule(trainer.args, 8)), expected)
+            ours, theirs = [], []
+            optimizer = torch.optim.SGD(trainer.model.parameters(), lr=trainer.args.learning_rate)
+            scheduler = trainer.create_scheduler(8, optimizer)
+            other = torch.optim.SGD(trainer.model.parameters(), lr=trainer.args.learning_rate)
+            reference = transformers.get_scheduler(kind, other, 0, 8, trainer.args.lr_scheduler_kwargs or {})
+            for step in range(1, 9):
+                trainer.state.global_step = step
+                optimizer.step(), other.step(), scheduler.step(), reference.step()
+                ours.append(scheduler.get_last_lr()[0])
+                theirs.append(reference.get_last_lr()[0])
+            np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-12)
+        # Of a warm-up only the steps are the same: transformers begin with a step at a rate of 0.
+        trainer = by_trainer.trainer(self.folder, {}, lr_scheduler_type="constant_with_warmup", warmup_steps=3)
+        self.assertEqual(_schedule(trainer.args, 8), {"schedule": "constant", "warmup": 3})
+        with self.assertRaisesRegex(annulus.AnnulusError, "no num_cycles of the schedule cosine"):
+            by_trainer.trainer(self.folder, {}, lr_scheduler_kwargs={"num_cycles": 2})
+
+    def test_what_decays_is_what_transformers_decay(self) -> None:
+        trainer = by_trainer.trainer(self.folder, {}, weight_decay=0.1)
+        named = {id(parameter): name for name, parameter in trainer.model.named_parameters()}
+        groups = transformers.Trainer.create_optimizer(trainer).param_groups
+        decayed = [named[id(parameter)] for group in groups if group["weight_decay"] for parameter in group["params"]]
+        self.assertEqual(sorted(trainer._settings(8)["decay"]), sorted(decayed))
+        self.assertTrue(decayed and len(decayed) < len(named))
 
 
 if __name__ == "__main__":
