@@ -74,6 +74,7 @@ impl Records {
             name: TARGET.into(),
             positive: annulus_table::positive(&classes, &self.counts),
             counts: self.counts.clone(),
+            any_case: false,
             classes,
         }
     }

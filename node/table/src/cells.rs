@@ -1,6 +1,6 @@
 //! Rows as a schema reads them: a number for each cell, and the terms of each text.
 
-use crate::category::Places;
+use crate::category::{self, Case, Places};
 use crate::date::{Moment, Order};
 use crate::number::{MOST, Notation};
 use crate::row::Row;
@@ -57,7 +57,8 @@ pub(crate) struct Reader<'a> {
 
 /// How the cells of a column are read.
 enum As<'a> {
-    Number(Notation),
+    /// Whether all numbers of training were 0 or 1, as far as is known: `true` is one then, too.
+    Number(Notation, bool),
     Category(Places<'a>),
     Text(Lexicon<'a>),
     /// With the known values, if this part is a category.
@@ -86,9 +87,17 @@ impl<'a> Reader<'a> {
                     As::Date(*order, *part, Some(known.collect()))
                 }
                 (Format::Dates(order, part), _) => As::Date(*order, *part, None),
-                (Format::Numbers(notation), ColumnKind::Number(_)) => As::Number(notation.clone()),
-                (_, ColumnKind::Number(_)) => As::Number(Notation::default()),
-                (_, ColumnKind::Category(categories)) => As::Category(Places::of(&categories.values)),
+                (format, ColumnKind::Number(numbers)) => {
+                    let notation = match format {
+                        Format::Numbers(notation) => notation.clone(),
+                        _ => Notation::default(),
+                    };
+                    As::Number(notation, numbers.are_zeros_and_ones())
+                }
+                (format, ColumnKind::Category(categories)) => {
+                    let case = Case::any(*format == Format::AnyCase);
+                    As::Category(Places::of(&categories.values, case))
+                }
                 (_, ColumnKind::Text(words)) => As::Text(Lexicon::of(words)),
             });
         Self {
@@ -104,7 +113,10 @@ impl<'a> Reader<'a> {
             return Found::Known;
         }
         let value = match &self.columns[column] {
-            As::Number(notation) => notation.read(cell),
+            As::Number(notation, is_boolean) => notation.read(cell).or_else(|| {
+                let word = is_boolean.then(|| category::number(cell)).flatten();
+                word.filter(|value| matches!(value, 0.0 | 1.0))
+            }),
             As::Category(places) => {
                 let place = places.of_cell(cell);
                 into.values.push(place.map_or(UNKNOWN, |place| place as f64));
@@ -144,7 +156,7 @@ impl<'a> Reader<'a> {
                 Found::Known
             }
             // However the file wrote its numbers, this is one.
-            (Value::Number(number), As::Number(_)) => {
+            (Value::Number(number), As::Number(..)) => {
                 let number = number.as_f64().filter(|number| number.abs() <= MOST);
                 into.values.push(number.unwrap_or(f64::NAN));
                 if number.is_some() {
@@ -152,6 +164,13 @@ impl<'a> Reader<'a> {
                 } else {
                     Found::Wrong
                 }
+            }
+            // As a number 2020.10 is 2020.1.
+            (Value::Number(number), As::Date(order, ..))
+                if number.is_f64() && !matches!(order, Order::Unix | Order::Excel) =>
+            {
+                into.push_missing();
+                Found::Wrong
             }
             (Value::String(text), _) => self.read(column, text.trim(), into),
             (Value::Array(_) | Value::Object(_), _) => {

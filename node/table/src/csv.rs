@@ -44,9 +44,10 @@ impl Rows {
             );
         }
         let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
-        let separator = match name.to_lowercase().ends_with(".tsv") {
-            true => b'\t',
-            false => separator(bytes),
+        let (separator, told) = match told_separator(bytes) {
+            Some(told) => (told, true),
+            None if name.to_lowercase().ends_with(".tsv") => (b'\t', false),
+            None => (separator(bytes), false),
         };
         let mut records = Records {
             bytes,
@@ -54,6 +55,10 @@ impl Rows {
             line: 1,
             separator,
         };
+        if told {
+            records.at = "sep=;".len();
+            records.end_line();
+        }
         let mut record = Record::default();
         if !records.read(&mut record) {
             return fail("is empty: its first line must name the columns, and the rows follow");
@@ -181,6 +186,14 @@ fn names_of(text: &str, ends: &[usize]) -> Vec<String> {
 
 /// Possible separators of fields. If several are equally frequent, the first counts.
 const SEPARATORS: [u8; 4] = [b',', b'\t', b';', b'|'];
+
+/// The separator in the line by which Excel tells it, such as `sep=;`.
+fn told_separator(bytes: &[u8]) -> Option<u8> {
+    match bytes {
+        [b's', b'e', b'p', b'=', separator, b'\n' | b'\r', ..] => Some(*separator),
+        _ => None,
+    }
+}
 
 /// The separator that occurs most in the first line, outside of quotes.
 fn separator(bytes: &[u8]) -> u8 {
@@ -358,6 +371,16 @@ mod tests {
             (rows.len(), faults),
             (1, vec!["line 3, column b: a zero byte is no text".to_owned()])
         );
+    }
+
+    #[test]
+    fn a_line_of_excel_tells_the_separator() {
+        let (rows, faults) = read(b"sep=;\r\na;b,c\r\n1;2,5\r\n3;x\r\n");
+        assert_eq!(
+            (rows.header.as_slice(), faults.len()),
+            (["a", "b,c"].map(str::to_owned).as_slice(), 0)
+        );
+        assert_eq!((rows.cell(0, 1), rows.line(1)), ("2,5", 4));
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Dates in texts, in the usual forms: 2024-03-05, 5.3.2024, 03/05/2024, 20240305, 5 Mar 2024 and Mar 5, 2024; also with a time of
 //! day and an offset.
 
+mod coded;
+
 use serde::{Deserialize, Serialize};
 use time::{Date, Month};
 
@@ -17,6 +19,10 @@ pub enum Order {
     YearFirst,
     /// No date that was seen told: those that could be read in two ways are none.
     Untold,
+    /// 1714918500 is in 2024: seconds since 1970, or as many thousandths, millionths or billionths.
+    Unix,
+    /// 45417 is in 2024: days of a spreadsheet.
+    Excel,
 }
 
 /// A point in time.
@@ -38,23 +44,30 @@ const DAY: f64 = 86_400.0;
 /// Years that a date may have; others are typing errors or numbers.
 const YEARS: std::ops::RangeInclusive<i32> = 1000..=2999;
 
+/// Years of numbers that are dates only perhaps, such as 122024.
+const LIKELY: std::ops::Range<i32> = 1900..2100;
+
 /// Two digits from here on mean a year of the last century, as in POSIX.
 const CENTURY: i32 = 69;
 
 impl Moment {
     /// Reads a date.
     pub fn read(cell: &str, order: Order) -> Option<Self> {
+        let counted = coded::counted(cell, order);
+        if counted.is_some() {
+            return counted;
+        }
         // Most cells of a table are no dates; these are told apart quickly.
         let first = cell.bytes().next()?;
         if !(first.is_ascii_alphanumeric()
-            && cell.len() >= 6
+            && cell.len() >= 5
             && cell.bytes().any(|byte| byte.is_ascii_digit()))
         {
             return None;
         }
         let cell = without_weekday(whole(cell));
         let (date, rest) = match order {
-            Order::Untold => untold(cell)?,
+            Order::Untold | Order::Unix | Order::Excel => untold(cell)?,
             order => date(cell, order)?,
         };
         let rest = rest
@@ -109,7 +122,7 @@ impl Moment {
 /// Whole numbers of a column with gaps are often written as 20240305.0.
 pub(crate) fn whole(cell: &str) -> &str {
     match cell.strip_suffix(".0") {
-        Some(whole) if whole.len() == 8 => whole,
+        Some(whole) if whole.len() >= 5 && whole.bytes().all(|byte| byte.is_ascii_digit()) => whole,
         _ => cell,
     }
 }
@@ -147,7 +160,7 @@ fn without_weekday(cell: &str) -> &str {
     }
 }
 
-/// A month, a quarter or a week of a year, by its first day: Apr 2024, 04/2024, 2024Q2, Q2 2024, 2024-W17.
+/// A month, a quarter or a week of a year, by its first day: Apr 2024, 04/2024, 04.2024, 2024Q2, Q2 2024, 2024-W17.
 fn period(cell: &str) -> Option<Date> {
     let number = |text: &str, digits: std::ops::RangeInclusive<usize>| {
         let is_number = digits.contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -177,8 +190,8 @@ fn period(cell: &str) -> Option<Date> {
     if let Some((year, of)) = halves(['W', 'w']) {
         return week(year, of);
     }
-    let (first, year) = cell.rsplit_once([' ', '-', '/'])?;
-    let year = number(year, 4..=4).filter(|year| (1900..2100).contains(year))? as i32;
+    let (first, year) = cell.rsplit_once([' ', '-', '/', '.'])?;
+    let year = number(year, 4..=4).filter(|year| LIKELY.contains(&(*year as i32)))? as i32;
     let first = first.trim_end_matches(['.', ',']);
     valid(year, number(first, 1..=2).or_else(|| month(first))?, 1)
 }
@@ -188,12 +201,11 @@ fn date(cell: &str, order: Order) -> Option<(Date, &str)> {
     if let Some(date) = period(cell) {
         return Some((date, ""));
     }
+    if let Some(found) = coded::date(cell, order) {
+        return Some(found);
+    }
     let mut words = Words(cell);
     let (first, second) = (words.next()?, words.next());
-    if let (Word::Number(number, 8), None | Some(Word::Mark(' ' | 'T'))) = (&first, &second) {
-        let (year, month, day) = (number / 10_000, number / 100 % 100, number % 100);
-        return Some((valid(year as i32, month, day)?, cell.get(8..)?));
-    }
     let mark = match second? {
         Word::Mark(mark @ ('-' | '/' | '.' | ' ')) => mark,
         // "Mar. 5" and "Mar 5".
@@ -212,7 +224,7 @@ fn date(cell: &str, order: Order) -> Option<(Date, &str)> {
         // The first day of a month.
         rest => {
             return match (first, third, rest) {
-                (Word::Number(year, 4), Word::Number(month, 2), None) if mark != ' ' => {
+                (Word::Number(year, 4), Word::Number(month, 1 | 2), None) if mark != ' ' => {
                     Some((valid(year as i32, month, 1)?, ""))
                 }
                 _ => None,
@@ -239,7 +251,7 @@ fn date(cell: &str, order: Order) -> Option<(Date, &str)> {
         (Word::Number(a, 1 | 2), Word::Number(b, 1 | 2), Word::Number(of, digits)) => match order {
             Order::DayFirst => valid(year(of, digits)?, b, a)?,
             Order::MonthFirst => valid(year(of, digits)?, a, b)?,
-            Order::YearFirst | Order::Untold if digits <= 2 => valid(year(a, 2)?, b, of)?,
+            Order::YearFirst if digits <= 2 => valid(year(a, 2)?, b, of)?,
             _ => return None,
         },
         _ => return None,
@@ -285,7 +297,14 @@ const ZONES: [(&str, f64); 14] = [
 fn clock(text: &str) -> Option<(f64, f64)> {
     let end = text.find(|letter: char| !(letter.is_ascii_digit() || letter == ':' || letter == '.'));
     let (time, rest) = text.split_at(end.unwrap_or(text.len()));
-    let mut parts = time.split(':');
+    // 1345 and 134500 as well.
+    let is_compact = matches!(time.len(), 4 | 6) && time.bytes().all(|byte| byte.is_ascii_digit());
+    let spelled = if is_compact {
+        [&time[..2], &time[2..4], time[4..].get(..2).unwrap_or("0")].join(":")
+    } else {
+        time.to_owned()
+    };
+    let mut parts = spelled.split(':');
     let whole = |part: &str, most: u32| part.parse().ok().filter(|number: &u32| *number <= most);
     let (hour, minute) = (whole(parts.next()?, 23)?, whole(parts.next()?, 59)?);
     let second = match parts.next() {
@@ -341,7 +360,7 @@ impl Words<'_> {
         let first = self.0.chars().next()?;
         let is_same: fn(char) -> bool = match first {
             _ if first.is_ascii_digit() => |letter| letter.is_ascii_digit(),
-            _ if first.is_ascii_alphabetic() => |letter| letter.is_ascii_alphabetic(),
+            _ if first.is_alphabetic() => char::is_alphabetic,
             _ => {
                 self.0 = &self.0[first.len_utf8()..];
                 return Some(Word::Mark(first));
@@ -369,27 +388,71 @@ impl Words<'_> {
     }
 }
 
-/// The number of a month by its English name, or at least three letters of it.
+/// Letters with which the names of each month begin, in English, French and German.
+const MONTHS: [&[&str]; 12] = [
+    &["jan"],
+    &["feb", "fév", "fev"],
+    &["mar", "mär", "mrz"],
+    &["apr", "avr"],
+    &["may", "mai"],
+    &["jun", "juin"],
+    &["jul", "juil"],
+    &["aug", "août", "aou"],
+    &["sep"],
+    &["oct", "okt"],
+    &["nov"],
+    &["dec", "déc", "dez"],
+];
+
+/// The names that a word must be the beginning of.
+const NAMES: [&str; 34] = [
+    "january",
+    "february",
+    "march",
+    "april",
+    "may",
+    "june",
+    "july",
+    "august",
+    "september",
+    "sept",
+    "october",
+    "november",
+    "december",
+    "janvier",
+    "février",
+    "fevrier",
+    "mars",
+    "avril",
+    "mai",
+    "juin",
+    "juillet",
+    "août",
+    "aout",
+    "septembre",
+    "octobre",
+    "novembre",
+    "décembre",
+    "decembre",
+    "januar",
+    "februar",
+    "märz",
+    "juni",
+    "juli",
+    "oktober",
+];
+
+/// The number of a month by its name, or at least three letters of it.
 fn month(word: &str) -> Option<u32> {
-    const NAMES: [&str; 12] = [
-        "january",
-        "february",
-        "march",
-        "april",
-        "may",
-        "june",
-        "july",
-        "august",
-        "september",
-        "october",
-        "november",
-        "december",
-    ];
-    let begins = |name: &&str| {
-        name.get(..word.len())
-            .is_some_and(|start| start.eq_ignore_ascii_case(word))
-    };
-    let place = NAMES.iter().position(|name| word.len() >= 3 && begins(name));
+    let word = word.to_lowercase();
+    let is_name = word == "mrz"
+        || word == "dez"
+        || word == "dezember"
+        || NAMES
+            .iter()
+            .any(|name| word.chars().count() >= 3 && name.starts_with(&word));
+    let begins = |names: &&[&str]| names.iter().any(|name| word.starts_with(name));
+    let place = MONTHS.iter().position(|names| is_name && begins(&names));
     place.map(|place| place as u32 + 1)
 }
 
@@ -431,6 +494,13 @@ mod tests {
             "Tuesday, March 5th, 2024",
             "Tue, 05 Mar 2024 13:45:00 GMT",
             "2024-03-05 12:00:00 CET",
+            "05032024",
+            "5032024",
+            "5032024.0",
+            "202403051345",
+            "20240305134510",
+            "5. März 2024",
+            "5 mars 2024",
         ] {
             assert_eq!(
                 told(cell, Order::DayFirst).as_deref(),
@@ -449,6 +519,16 @@ mod tests {
             ("2020-Q2", "2020-04-01"),
             ("Q2 2020", "2020-04-01"),
             ("2020-W17", "2020-04-20"),
+            ("3052024", "2024-03-05"),
+            ("202404", "2024-04-01"),
+            ("042024", "2024-04-01"),
+            ("42024", "2024-04-01"),
+            ("4.2024", "2024-04-01"),
+            ("2024.4", "2024-04-01"),
+            ("2024.10", "2024-10-01"),
+            ("1. Oktober 2024", "2024-10-01"),
+            ("1 déc. 2024", "2024-12-01"),
+            ("1 juil. 2024", "2024-07-01"),
         ] {
             assert_eq!(told(cell, Order::MonthFirst).as_deref(), Some(date), "{cell}");
         }
@@ -474,6 +554,9 @@ mod tests {
             "0001-01-01",
             "12345678",
             "555-1234",
+            "132024",
+            "12345",
+            "2024.13",
             "May",
             "10/10",
             "3.5.7.2024",
@@ -494,6 +577,29 @@ mod tests {
         for cell in ["03/05/2024", "20-04-24", "05.03.2024"] {
             assert_eq!(told(cell, Order::Untold), None, "{cell}");
         }
+    }
+
+    #[test]
+    fn counted_times_are_those_of_the_clock_and_of_spreadsheets() {
+        for (cell, order, date) in [
+            ("1709646330", Order::Unix, "2024-03-05"),
+            ("1709646330000", Order::Unix, "2024-03-05"),
+            ("1.709646330e15", Order::Unix, "2024-03-05"),
+            ("1709646330000000000", Order::Unix, "2024-03-05"),
+            ("-86400", Order::Unix, "1969-12-31"),
+            ("2024-03-05", Order::Unix, "2024-03-05"),
+            ("45356", Order::Excel, "2024-03-05"),
+            ("45356.5", Order::Excel, "2024-03-05"),
+        ] {
+            assert_eq!(told(cell, order).as_deref(), Some(date), "{cell}");
+        }
+        let hour = |cell, order| Moment::read(cell, order).unwrap().hour();
+        assert_eq!(hour("1709646330", Order::Unix), Some(13));
+        assert_eq!(
+            (hour("45356.75", Order::Excel), hour("45356", Order::Excel)),
+            (Some(18), None)
+        );
+        assert_eq!(told("1e300", Order::Unix), None);
     }
 
     #[test]

@@ -1,8 +1,13 @@
 //! Guesses what a column is from its cells.
 
+mod doubts;
+
+pub(crate) use doubts::Doubt;
+
+use crate::category::key;
 use crate::csv::Rows;
 use crate::date::{Moment, Order, whole};
-use crate::number::{Notation, grouped, is_ambiguous, measured};
+use crate::number::{Notation, grouped, is_ambiguous, is_currency, measured};
 use crate::options::Kind;
 use crate::schema::{is_gap, is_missing};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -21,6 +26,8 @@ pub(crate) struct Guess {
     pub order: Option<Order>,
     /// Other cells of a column in which most are numbers, in words; empty if it is another column.
     pub spoilt: String,
+    /// What its numbers may be instead.
+    pub doubt: Option<Doubt>,
 }
 
 /// Most words in a column of numbers that count as mistakes, whatever its length; a guess.
@@ -28,6 +35,9 @@ const MISTAKES: u64 = 3;
 
 /// Least numbers with marks, and least without, to tell that marks separate thousands; a guess.
 const MARKED: u64 = 3;
+
+/// Least different numbers such as 122024 that must all be dates for them to be dates. One in fifty numbers is, by chance; a guess.
+const CODED: usize = 8;
 
 /// Most distinct whole numbers of a target that are taken for classes, and the rows that each must have on average; a guess.
 const CLASSES: usize = 20;
@@ -48,6 +58,8 @@ pub(crate) struct Guesses<'a> {
     tallies: Vec<[Tally<'a>; 2]>,
     /// Whether the file has commas before decimals, as far as can be told.
     comma: bool,
+    /// The column by whose times the rows are divided.
+    pub time: Option<usize>,
 }
 
 /// The cells of a column that are numbers in one notation.
@@ -68,13 +80,14 @@ impl<'a> Tally<'a> {
         }
     }
 
-    /// The unit that most cells have. A bare number may be an amount of a currency, but no percentage.
+    /// The unit that most cells have. A bare number may be an amount of a currency, but a weight or a percentage only if most of
+    /// them say so.
     fn unit(&self) -> &'a str {
         let bare = self.numbers - self.units.values().sum::<u64>();
         let units = self
             .units
             .iter()
-            .filter(|(unit, count)| **unit != "%" || **count > bare);
+            .filter(|(unit, count)| **unit != "%" && is_currency(unit) || **count > bare);
         units
             .max_by_key(|(_, count)| **count)
             .map_or("", |(unit, _)| unit)
@@ -88,6 +101,7 @@ impl<'a> Guesses<'a> {
             missing,
             tallies: Vec::new(),
             comma: false,
+            time: None,
         };
         for column in 0..rows.header.len() {
             let mut tallies = [Tally::default(), Tally::default()];
@@ -155,10 +169,13 @@ impl<'a> Guesses<'a> {
         let cells = self.cells(column);
         let notation = self.notation(column);
         let seen = Seen::of(cells, &notation);
+        // Some rows may say 1, and others true.
+        let is_boolean =
+            seen.numbers < seen.filled as u64 && cells.filled().all(|cell| matches!(&*key(cell), "0" | "1"));
         let (kind, why) = match cells.distinct(2) {
             0 => (Kind::Ignore, "every cell is missing".into()),
             1 if seen.gaps == 0 => (Kind::Ignore, "the same value in every row".into()),
-            _ if seen.is_date() && seen.order().is_none() => (
+            _ if seen.is_date(cells) && seen.order().is_none() => (
                 Kind::Ignore,
                 format!(
                     "dates whose day, month and year cannot be told apart: write columns.{name}=day-first, month-first or \
@@ -166,7 +183,8 @@ impl<'a> Guesses<'a> {
                     name = self.rows.header[column]
                 ),
             ),
-            _ if seen.is_date() => (Kind::Date, String::new()),
+            _ if seen.is_date(cells) => (Kind::Date, String::new()),
+            _ if is_boolean => (Kind::Category, String::new()),
             _ if seen.is_counter(cells) => (Kind::Ignore, "a different value in every row".into()),
             _ if seen.is_number() => (Kind::Number, String::new()),
             _ => match cells.distinct(usize::MAX) {
@@ -180,7 +198,21 @@ impl<'a> Guesses<'a> {
                 }
             },
         };
+        let name = &self.rows.header[column];
+        let named = || self.time == Some(column) || doubts::names_time(name);
+        let doubt = match kind {
+            Kind::Date => None,
+            _ => seen.doubt(cells, name, named()),
+        };
+        let tally = &self.tallies[column][usize::from(notation.comma)];
+        let units = tally.units_told(cells, kind == Kind::Number);
+        let units = units.map(|told| Doubt {
+            told,
+            disordered: true,
+            unread: true,
+        });
         let spoilt = match kind {
+            _ if is_boolean || doubt.is_some() || units.is_some() => String::new(),
             Kind::Category | Kind::Ignore | Kind::Text if why.is_empty() || why.ends_with("texts") => {
                 seen.spoilt(cells, &notation)
             }
@@ -197,6 +229,7 @@ impl<'a> Guesses<'a> {
             notation,
             order: seen.order(),
             spoilt,
+            doubt: doubt.or(units),
         }
     }
 
@@ -216,6 +249,7 @@ impl<'a> Guesses<'a> {
             notation,
             order: None,
             spoilt: String::new(),
+            doubt: None,
         }
     }
 }
@@ -233,6 +267,11 @@ impl<'a> Cells<'a> {
     fn filled(self) -> impl Iterator<Item = &'a str> {
         let cells = (0..self.rows.len()).map(move |row| self.rows.cell(row, self.column));
         cells.filter(move |cell| !is_missing(cell, self.missing))
+    }
+
+    /// Those of them that stand for no gap.
+    fn there(self) -> impl Iterator<Item = &'a str> {
+        self.filled().filter(|cell| !is_gap(cell))
     }
 
     /// How many of them differ, counted up to `most`: a set of a million measurements would take seconds.
@@ -260,6 +299,10 @@ struct Seen {
     /// Those that begin with a year of two digits, and what stands first and last in dates of which each may be the year.
     years: u64,
     edges: [BTreeSet<String>; 2],
+    /// Whether some are numbers that are dates only perhaps.
+    perhaps: bool,
+    /// Whether there are months such as 2020.1, 2020.10 and 2020.01.
+    months: [bool; 3],
     /// Whether the order makes a difference.
     ordered: bool,
     /// Whether one is written with points.
@@ -279,6 +322,8 @@ impl Seen {
             dates: [0; 2],
             years: 0,
             edges: Default::default(),
+            perhaps: false,
+            months: [false; 3],
             ordered: false,
             pointed: false,
             whole: true,
@@ -295,8 +340,17 @@ impl Seen {
                 seen.marks += 1;
                 continue;
             }
-            if number.is_none() || is_date_and_number(cell) {
+            let written = number.and_then(|_| Written::of(cell));
+            if number.is_none() || written.is_some() {
                 seen.add_date(cell);
+            }
+            match written {
+                Some(Written::Month(digits)) => {
+                    let kinds = [digits.len() == 1, digits == "10", digits.starts_with('0')];
+                    seen.months = std::array::from_fn(|at| seen.months[at] || kinds[at]);
+                }
+                Some(Written::Perhaps) => seen.perhaps = true,
+                _ => {}
             }
         }
         seen.gaps = cells.rows.len() - seen.filled;
@@ -315,6 +369,7 @@ impl Seen {
         self.dates[0] += u64::from(day_first.is_some());
         self.dates[1] += u64::from(month_first.is_some());
         // With points the day always comes first.
+        let cell = whole(cell);
         let pointed = cell.bytes().find(|byte| !byte.is_ascii_digit()) == Some(b'.');
         self.ordered |= day_first != month_first && !pointed;
         self.pointed |= day_first != month_first && pointed;
@@ -338,10 +393,12 @@ impl Seen {
         self.are(self.numbers)
     }
 
-    fn is_date(&self) -> bool {
+    fn is_date(&self, cells: Cells) -> bool {
         let dates = self.fitting_dates();
         // Numbers such as 20240305 are dates only if all of them are.
-        self.are(dates) && (self.numbers == 0 || self.filled as u64 - self.marks == dates)
+        let all = || self.filled as u64 - self.marks == dates;
+        self.are(dates)
+            && (self.numbers == 0 || all() && !self.has_doubtful_months() && self.are_certainly_dates(cells))
     }
 
     fn fitting_dates(&self) -> u64 {
@@ -416,13 +473,32 @@ impl Seen {
     }
 }
 
-/// Whether a number may be a date too, as 20240305 and 2024.03 may.
-fn is_date_and_number(cell: &str) -> bool {
-    let digits = |text: &[u8]| text.iter().all(u8::is_ascii_digit);
-    match whole(cell).as_bytes() {
-        cell if cell.len() == 8 => digits(cell),
-        [year @ .., b'.', _, _] => year.len() == 4 && digits(year),
-        _ => false,
+/// How a number is written that may be a date, too.
+enum Written<'a> {
+    /// With a year of four digits, a month and a day, as 20240305.
+    Certain,
+    /// As 2024.3, with these digits of the month.
+    Month(&'a str),
+    /// As 202403, 032024, 3.2024 and 5032024, which are numbers more often.
+    Perhaps,
+}
+
+impl<'a> Written<'a> {
+    fn of(cell: &'a str) -> Option<Self> {
+        let cell = whole(cell);
+        let (before, after) = cell.split_once('.').unwrap_or((cell, ""));
+        let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+        let is_year = |text: &str| text.len() == 4 && (text.starts_with("19") || text.starts_with("20"));
+        if !digits(before) || !digits(after) {
+            return None;
+        }
+        match (before.len(), after.len()) {
+            (8 | 12 | 14, 0) if is_year(&before[..4]) => Some(Self::Certain),
+            (5..=8, 0) => Some(Self::Perhaps),
+            (4, 1 | 2) if is_year(before) => Some(Self::Month(after)),
+            (1 | 2, 4) if is_year(after) => Some(Self::Perhaps),
+            _ => None,
+        }
     }
 }
 

@@ -59,7 +59,8 @@ pub use options::{BadRows, ClassWeights, Kind, Log, Model, Options};
 pub use parquet::as_csv;
 pub use plan::Plan;
 pub use predict::{
-    Decision, Importance, Judged, Predicted, Predictor, class_json, describe_importance, judge, write_class,
+    Decision, Importance, Judged, Predicted, Predictor, Unique, class_json, describe_importance, judge,
+    write_class,
 };
 pub use row::Row;
 pub use schema::{

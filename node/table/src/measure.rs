@@ -1,6 +1,6 @@
 //! Measures columns over the training rows: sequential sums in f64 and exact quantiles, so that all machines agree.
 
-use crate::category::{counted, key};
+use crate::category::{Case, counted, key};
 use crate::frequent::frequent;
 use crate::number::parse;
 use crate::schema::{Categories, Numbers};
@@ -70,8 +70,8 @@ pub(crate) fn numbers(mut values: Vec<f64>) -> Numbers {
 }
 
 /// The values that occur often enough.
-pub(crate) fn categories<'a>(values: impl Iterator<Item = &'a str>) -> Categories {
-    let counts = counted(values);
+pub(crate) fn categories<'a>(values: impl Iterator<Item = &'a str>, case: Case) -> Categories {
+    let counts = counted(values, case);
     let distinct = counts.len();
     let kept = frequent(counts, MOST);
     Categories {
@@ -82,7 +82,12 @@ pub(crate) fn categories<'a>(values: impl Iterator<Item = &'a str>) -> Categorie
 
 /// Classes in their order: numbers by size, words by bytes. Spellings of one value are one class.
 pub fn classes<'a>(values: impl Iterator<Item = &'a str>) -> Vec<String> {
-    let mut all: Vec<&str> = counted(values).into_keys().collect();
+    classes_in(values, Case::Matters)
+}
+
+/// The same, where the case of letters may make no difference.
+pub(crate) fn classes_in<'a>(values: impl Iterator<Item = &'a str>, case: Case) -> Vec<String> {
+    let mut all: Vec<&str> = counted(values, case).into_keys().collect();
     all.sort_unstable();
     if all.iter().all(|class| parse(class).is_some()) {
         all.sort_by(|a, b| parse(a).unwrap_or(0.0).total_cmp(&parse(b).unwrap_or(0.0)));
@@ -94,7 +99,7 @@ pub fn classes<'a>(values: impl Iterator<Item = &'a str>) -> Vec<String> {
 pub fn positive(classes: &[String], counts: &[u64]) -> usize {
     let says_yes = |class: &String| {
         let class = key(class).to_lowercase();
-        ["1", "yes", "y", "t", "positive", "pos"].contains(&class.as_str())
+        ["1", "yes", "ja", "oui", "on", "y", "t", "positive", "pos"].contains(&class.as_str())
     };
     let rarest = || (0..classes.len()).min_by_key(|class| counts[*class]).unwrap_or(0);
     classes.iter().position(says_yes).unwrap_or_else(rarest)
@@ -119,7 +124,7 @@ mod tests {
     #[test]
     fn categories_are_ordered_by_count_and_rare_ones_left_out() {
         let cells = "b a c a b c a b b c c c d d d d e e e e e".split(' ');
-        let found = categories(cells.clone().chain("a a".split(' ')));
+        let found = categories(cells.clone().chain("a a".split(' ')), Case::Matters);
         assert_eq!(found.values, ["a", "c", "e"]);
         assert_eq!(found.rare, 2);
         assert_eq!(classes("10 9 -1 9".split(' ')), ["-1", "9", "10"]);

@@ -22,15 +22,21 @@ pub struct Notation {
     pub unit: String,
 }
 
-/// What may stand beside a number: percent, currencies by sign, and by their codes (ISO 4217).
-const UNITS: [&str; 38] = [
-    "US$", "A$", "C$", "R$", "%", "$", "\u{20AC}", "\u{A3}", "\u{A5}", "\u{20B9}", "\u{20BD}", "\u{20A9}",
-    "\u{20BA}", "\u{20B4}", "\u{20AA}", "\u{E3F}", "\u{20AB}", "\u{20B1}", "USD", "EUR", "GBP", "JPY", "CNY",
-    "INR", "CHF", "CAD", "AUD", "NZD", "BRL", "MXN", "RUB", "KRW", "TRY", "SEK", "NOK", "DKK", "PLN", "ZAR",
+/// What may stand before a number, or behind it: percent, currencies by sign, and by their codes (ISO 4217).
+const UNITS: [&str; 40] = [
+    "Rs.", "Rs", "US$", "A$", "C$", "R$", "%", "$", "\u{20AC}", "\u{A3}", "\u{A5}", "\u{20B9}", "\u{20BD}",
+    "\u{20A9}", "\u{20BA}", "\u{20B4}", "\u{20AA}", "\u{E3F}", "\u{20AB}", "\u{20B1}", "USD", "EUR", "GBP",
+    "JPY", "CNY", "INR", "CHF", "CAD", "AUD", "NZD", "BRL", "MXN", "RUB", "KRW", "TRY", "SEK", "NOK", "DKK",
+    "PLN", "ZAR",
 ];
 
-/// Letters of the longest unit, and of an exponent.
-const MOST_LETTERS: usize = 4;
+/// Whether a unit is percent or a currency.
+pub(crate) fn is_currency(unit: &str) -> bool {
+    UNITS.contains(&unit)
+}
+
+/// Letters of the longest unit behind a number, such as `l/100 km`; a guess.
+const MOST_LETTERS: usize = 12;
 
 /// Between thousands, beside the comma or the point: blanks and the Swiss apostrophes.
 const BETWEEN: [char; 6] = [' ', '\u{A0}', '\u{2009}', '\u{202F}', '\'', '\u{2019}'];
@@ -83,7 +89,12 @@ pub(crate) fn measured(cell: &str, comma: bool) -> Option<(f64, &str)> {
     if count(u8::is_ascii_digit) == 0 || count(u8::is_ascii_alphabetic) > MOST_LETTERS {
         return None;
     }
-    let body = cell.strip_prefix('\'').unwrap_or(cell);
+    // Spreadsheets write ="1" for what must stay a text.
+    let body = cell
+        .strip_prefix("=\"")
+        .and_then(|body| body.strip_suffix('"'))
+        .unwrap_or(cell);
+    let body = body.strip_prefix('\'').unwrap_or(body);
     let inner = body.strip_prefix('(').and_then(|body| body.strip_suffix(')'));
     let (body, mut negative) = (inner.unwrap_or(body).trim(), inner.is_some());
     let mut signed = |body: &'_ str| -> Option<usize> {
@@ -94,18 +105,59 @@ pub(crate) fn measured(cell: &str, comma: bool) -> Option<(f64, &str)> {
         negative |= sign != '+';
         Some(sign.len_utf8())
     };
-    let body = &body[signed(body).unwrap_or(0)..];
+    let sign = signed(body);
+    let body = &body[sign.unwrap_or(0)..];
+    // Some programs write the sign behind the number.
+    let (body, is_behind) = match body.strip_suffix('-') {
+        Some(body) if sign.is_none() => (body, true),
+        _ => (body, false),
+    };
     let beside = |unit: &&'static str| body.starts_with(*unit) || body.ends_with(*unit);
-    let unit = UNITS.into_iter().find(|unit| beside(unit)).unwrap_or("");
-    let body = body.strip_prefix(unit).unwrap_or(body);
-    let body = body.strip_suffix(unit).unwrap_or(body).trim();
+    let known = UNITS.into_iter().find(|unit| beside(unit)).unwrap_or("");
+    let body = body.strip_prefix(known).unwrap_or(body);
+    let body = body.strip_suffix(known).unwrap_or(body).trim();
+    let (body, unit) = match (known, plain(body, comma)) {
+        ("", None) => behind(body)?,
+        _ => (body, known),
+    };
     // The sign may also follow the currency.
     let body = match unit.is_empty() {
         true => body,
         false => &body[signed(body).unwrap_or(0)..],
     };
     let value = parse(&plain(body, comma)?)?;
-    Some((if negative { -value } else { value }, unit))
+    Some((if negative || is_behind { -value } else { value }, unit))
+}
+
+/// A number and the unit behind it, such as kg, m2, km/h, \u{B0}C or years. An ordinal such as 3rd has none.
+fn behind(body: &str) -> Option<(&str, &str)> {
+    let is_of_number =
+        |letter: char| letter.is_ascii_digit() || matches!(letter, '.' | ',') || BETWEEN.contains(&letter);
+    let end = body.find(|letter| !is_of_number(letter))?;
+    // Not the apostrophe of feet and minutes.
+    let number = body[..end].trim_end();
+    let unit = body[end..].trim_end_matches('.');
+    let is_sound = |letter: char| {
+        letter.is_alphabetic()
+            || matches!(
+                letter,
+                '2' | '3' | '\u{B2}' | '\u{B3}' | '/' | '\u{B0}' | '%' | '"' | '\u{2032}' | '\u{2033}' | ' '
+            )
+    };
+    let begins =
+        |letter: char| letter.is_alphabetic() || matches!(letter, '\u{B0}' | '"' | '\u{2032}' | '\u{2033}');
+    let fits = unit.starts_with(begins)
+        && unit.chars().count() <= MOST_LETTERS
+        && unit.replace("/100", "/").chars().all(is_sound)
+        && unit.matches(' ').count() <= 1
+        && !["st", "nd", "rd", "th", "e", "er"].contains(&unit);
+    // One year, two years.
+    let one = unit
+        .strip_suffix('s')
+        .filter(|unit| unit.len() >= 2 && unit.ends_with(char::is_alphabetic))
+        .unwrap_or(unit);
+    (fits && number.starts_with(|letter: char| letter.is_ascii_digit() || matches!(letter, '.' | ',')))
+        .then_some((number, one))
 }
 
 /// Digits as Rust reads them: without groups, with a point before the decimals.
@@ -304,6 +356,19 @@ mod tests {
             (point("%"), "25.1%", 25.1),
             (point("%"), "25.1 %", 25.1),
             (point("%"), "0", 0.0),
+            (point("kg"), "45 kg", 45.0),
+            (point("kg"), "1,045.5kg", 1045.5),
+            (point("m2"), "77 m2", 77.0),
+            (point("km/h"), "-3 km/h", -3.0),
+            (point("m/s"), "3 m/s", 3.0),
+            (point("l/100 km"), "6.5 l/100 km", 6.5),
+            (point("\u{B0}C"), "21\u{B0}C", 21.0),
+            (point("year"), "1 year", 1.0),
+            (point("year"), "12 years", 12.0),
+            (point("Rs."), "Rs. 500", 500.0),
+            (point(""), "5.5-", -5.5),
+            (point(""), "=\"17\"", 17.0),
+            (comma("cm"), "10,5 cm", 10.5),
             (comma(""), "25066,65", 25_066.65),
             (comma(""), "25.066,65", 25_066.65),
             (comma(""), "1.234", 1234.0),
@@ -321,6 +386,11 @@ mod tests {
             (point(""), "12,34"),
             (point(""), "1,234 567"),
             (point(""), "5 kg"),
+            (point("kg"), "5 g"),
+            (point("rd"), "3rd"),
+            (point("m"), "10 h 5 m"),
+            (point(""), "-5-"),
+            (point(""), "5-7"),
             (point(""), "$5"),
             (point("$"), "5 EUR"),
             (point("%"), "0.25"),

@@ -1,5 +1,6 @@
 //! Settings of a table. The rest is guessed.
 
+use crate::date::Order;
 use crate::error::TableError;
 use crate::schema::Target;
 use serde::{Deserialize, Serialize};
@@ -119,8 +120,29 @@ pub enum Kind {
     /// As a date such as 24-12-31; never the target.
     #[serde(rename = "year-first")]
     YearFirst,
+    /// As a date: seconds since 1970, or as many milli-, micro- or nanoseconds; never the target.
+    Unix,
+    /// As a date: days as spreadsheets count them; never the target.
+    Excel,
+    /// As one of some values, whatever the case of their letters.
+    #[serde(rename = "any-case")]
+    AnyCase,
     /// Not at all.
     Ignore,
+}
+
+impl Kind {
+    /// How dates are written, if this says so.
+    pub(crate) fn order(self) -> Option<Order> {
+        match self {
+            Self::DayFirst => Some(Order::DayFirst),
+            Self::MonthFirst => Some(Order::MonthFirst),
+            Self::YearFirst => Some(Order::YearFirst),
+            Self::Unix => Some(Order::Unix),
+            Self::Excel => Some(Order::Excel),
+            _ => None,
+        }
+    }
 }
 
 /// What to do with rows that cannot be used.

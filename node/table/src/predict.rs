@@ -7,10 +7,10 @@ mod judged;
 
 pub(crate) use importance::percent;
 pub use importance::{Importance, describe as describe_importance};
-pub use json::class_json;
+pub use json::{Unique, class_json};
 pub use judged::{Judged, judge};
 
-use crate::category::Places;
+use crate::category::{Case, Places};
 use crate::cells::{Cells, Found, Reader};
 use crate::csv::{Rows, write_field};
 use crate::error::{Fault, FaultList, Faults, TableError};
@@ -207,8 +207,10 @@ impl Predictor {
             )));
         };
         let places = match target {
-            Target::Class { classes, .. } => Places::of(classes),
-            Target::Number { .. } => Places::of(&[]),
+            Target::Class {
+                classes, any_case, ..
+            } => Places::of(classes, Case::any(*any_case)),
+            Target::Number { .. } => Places::of(&[], Case::Matters),
         };
         let read = |cell: &str| match target {
             Target::Number { notation, .. } => notation.read(cell),
@@ -346,7 +348,7 @@ fn wrong(format: &Format, cell: &str) -> String {
                 unit => format!("{why}; training had {decimals} and {unit}"),
             }
         }
-        Format::Plain => why,
+        Format::Plain | Format::AnyCase => why,
     }
 }
 

@@ -45,6 +45,8 @@ pub enum Format {
     Plain,
     /// As numbers for people.
     Numbers(Notation),
+    /// As texts in which the case of letters makes no difference.
+    AnyCase,
     /// As dates, of which this input is a part.
     Dates(Order, DatePart),
 }
@@ -120,6 +122,19 @@ pub struct Numbers {
     pub octiles: [f32; 9],
 }
 
+impl Numbers {
+    /// Whether all were 0 or 1, as far as can be told: one octile may lie between them.
+    pub(crate) fn are_zeros_and_ones(&self) -> bool {
+        let between = self
+            .octiles
+            .iter()
+            .filter(|octile| !matches!(octile, 0.0 | 1.0))
+            .count();
+        let [least, .., most] = self.octiles;
+        between <= 1 && least >= 0.0 && most <= 1.0
+    }
+}
+
 /// The values of a column of categories.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Categories {
@@ -157,6 +172,9 @@ pub enum Target {
         name: String,
         /// The classes: numbers by size, words by bytes.
         classes: Vec<String>,
+        /// Whether the case of letters makes no difference.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        any_case: bool,
         /// Training rows of each.
         counts: Vec<u64>,
         /// Of two classes, the one that metrics describe.
@@ -221,10 +239,10 @@ pub(crate) fn is_missing(cell: &str, words: &[String]) -> bool {
 
 /// What stands for a missing number or date, in any case of letters: the marks of pandas, of spreadsheets, and of people. Among
 /// words, such as `none` of a column of colours, they may be values.
-const GAPS: [&str; 31] = [
+const GAPS: [&str; 32] = [
     "-", "--", ".", "..", "?", "\u{2013}", "\u{2014}", "na", "n/a", "n.a.", "none", "null", "nil", "nan",
     "-nan", "nat", "<na>", "#na", "#n/a", "#n/a n/a", "1.#ind", "-1.#ind", "1.#qnan", "-1.#qnan", "#div/0!",
-    "#value!", "#ref!", "#null!", "#num!", "unknown", "missing",
+    "#value!", "#name?", "#ref!", "#null!", "#num!", "unknown", "missing",
 ];
 
 /// The bytes of the longest.

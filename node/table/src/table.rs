@@ -3,11 +3,12 @@
 mod columns;
 mod describe;
 mod divide;
+mod notes;
 mod refusals;
 
 use self::columns::Input;
 use self::divide::Divider;
-use crate::category::Places;
+use crate::category::{Case, Places};
 use crate::cells::{Cells, Found, Reader};
 use crate::csv::Rows;
 use crate::error::{Fault, FaultList, Faults, TableError};
@@ -126,7 +127,8 @@ impl Reading<'_> {
             self.named(&format!("columns.{name}"), name)?;
         }
         self.can_be_target()?;
-        let guesses = Guesses::of(self.rows, &self.options.missing);
+        let mut guesses = Guesses::of(self.rows, &self.options.missing);
+        guesses.time = self.rows.column(&self.options.split_time);
         let divider = self.divider(&guesses)?;
         let weights = self.weights(&guesses)?;
         let of_target = self.target(&guesses, target);
@@ -149,23 +151,7 @@ impl Reading<'_> {
         if inputs.is_empty() {
             return self.no_input(target, &ignored);
         }
-        let notes = inputs.iter().filter(|input| !input.guess.spoilt.is_empty()).map(|input| {
-            let name = &self.rows.header[input.column];
-            let spoilt = &input.guess.spoilt;
-            let kind = if spoilt.contains(" dates and ") { "date" } else { "number" };
-            format!(
-                "column {name} has {spoilt}: if these mean that it is missing, name them, such as 'missing=[\"\",\"-\"]', and \
-                 columns.{name}={kind}"
-            )
-        });
-        let thousands = inputs.iter().filter(|input| input.kind == Kind::Number).filter_map(|input| {
-            let mark = guesses.thousands(input.column)?;
-            let name = &self.rows.header[input.column];
-            Some(format!(
-                "{name}: 1{mark}000 is read as a thousand. If it is one, write its numbers without marks where they have no decimals"
-            ))
-        });
-        let notes = notes.chain(thousands).collect();
+        let notes = self.notes(&guesses, &of_target, &inputs, &ignored, &good);
         let (target, targets, classes) = self.targets(&of_target, &good)?;
         // Before hours of training, not after them.
         self.options.asked_threshold(&target)?;
@@ -311,9 +297,10 @@ impl Reading<'_> {
                 vec![0; good.len()],
             ));
         }
-        let classes = measure::classes(cells.clone());
+        let any_case = of.kind == Kind::AnyCase;
+        let classes = measure::classes_in(cells.clone(), Case::any(any_case));
         self.are_classes(of.column, good, classes.len())?;
-        let known = Places::of(&classes);
+        let known = Places::of(&classes, Case::any(any_case));
         let places: Vec<usize> = cells
             .map(|cell| known.of_cell(cell).expect("the classes are those of the cells"))
             .collect();
@@ -324,6 +311,7 @@ impl Reading<'_> {
             name,
             counts,
             positive: 0,
+            any_case,
             classes,
         };
         Ok((target, values, places))

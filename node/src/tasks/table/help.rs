@@ -10,7 +10,7 @@ pub(super) const HELP: &[(&str, &str)] = &[
         "of two classes, the one that F1 and AUC describe (default: one like yes or 1, or the rarer)",
     ),
     (
-        "columns.NAME=number|category|text|date|day-first|month-first|year-first|ignore",
+        "columns.NAME=number|category|text|date|day-first|month-first|year-first|unix|excel|any-case|ignore",
         "how to read a column, where the guess is wrong",
     ),
     (

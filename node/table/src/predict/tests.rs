@@ -562,3 +562,21 @@ fn a_column_that_a_model_reads_matters_and_another_does_not() {
         "{told}"
     );
 }
+
+#[test]
+fn a_key_that_comes_twice_is_refused_by_name() {
+    let read = |text: &str| serde_json::from_str::<Unique>(text).map(|Unique(value)| value);
+    let sound = r#"[{"a": -1, "b": [1.5, true, null, "x"]}, {"a": {"a": 18446744073709551615}}]"#;
+    assert_eq!(
+        read(sound).unwrap(),
+        serde_json::from_str::<serde_json::Value>(sound).unwrap()
+    );
+    for twice in [
+        r#"{"size": 1, "town": "x", "size": 2}"#,
+        r#"[{"a": 1}, {"size": 1, "siz\u0065": 1}]"#,
+    ] {
+        let told = read(twice).unwrap_err().to_string();
+        assert!(told.contains("the key \"size\" twice"), "{told}");
+    }
+    assert!(read("{").is_err() && read("1 2").is_err());
+}

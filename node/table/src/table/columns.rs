@@ -2,9 +2,9 @@
 
 use super::divide::Divider;
 use super::{AS_SAID, DIVIDES, Reading, WEIGHS, Weigher};
-use crate::category::Places;
+use crate::category::{Case, Places};
 use crate::cells::Cells;
-use crate::date::{Moment, Order};
+use crate::date::Moment;
 use crate::error::TableError;
 use crate::kinds::{Guess, Guesses};
 use crate::measure;
@@ -48,7 +48,7 @@ impl Input {
             return why;
         }
         match (self.kind, self.guess.notation.unit.as_str()) {
-            (Kind::Number, unit @ "%") => {
+            (Kind::Number, unit) if !unit.is_empty() => {
                 format!(
                     "{why} with {unit} ({} other values are)",
                     grouped(self.guess.fitting)
@@ -93,6 +93,9 @@ impl Reading<'_> {
             };
             let (kind, why) = match given {
                 Some(Kind::Ignore) => (Kind::Ignore, AS_SAID.to_owned()),
+                Some(Kind::Date) if let Some(doubt) = guess.doubt.as_ref().filter(|doubt| doubt.unread) => {
+                    return self.fail(&format!("cannot have dates in {name}: {}", doubt.told));
+                }
                 Some(Kind::Date) if guess.order.is_none() => {
                     return self.fail(&format!(
                         "has dates in {name} whose day, month and year cannot be told apart: write \
@@ -100,14 +103,11 @@ impl Reading<'_> {
                     ));
                 }
                 Some(kind) => {
-                    guess.order = match kind {
-                        Kind::DayFirst => Some(Order::DayFirst),
-                        Kind::MonthFirst => Some(Order::MonthFirst),
-                        Kind::YearFirst => Some(Order::YearFirst),
-                        _ => guess.order,
-                    };
-                    let is_date = matches!(kind, Kind::DayFirst | Kind::MonthFirst | Kind::YearFirst);
-                    (if is_date { Kind::Date } else { kind }, String::new())
+                    guess.order = kind.order().or(guess.order);
+                    (
+                        if kind.order().is_some() { Kind::Date } else { kind },
+                        String::new(),
+                    )
                 }
                 None if divides => (Kind::Ignore, DIVIDES.to_owned()),
                 None if weights.is_some_and(|by| by.column == column) => (Kind::Ignore, WEIGHS.to_owned()),
@@ -124,6 +124,7 @@ impl Reading<'_> {
                 kind => {
                     if given.is_some() {
                         guess.spoilt.clear();
+                        guess.doubt = None;
                     }
                     inputs.push(Input { column, kind, guess });
                 }
@@ -173,18 +174,24 @@ impl Reading<'_> {
                         true => ColumnKind::Number(numbers(values)),
                         false => {
                             let texts: Vec<String> = values.iter().map(f64::to_string).collect();
-                            ColumnKind::Category(measure::categories(texts.iter().map(String::as_str)))
+                            ColumnKind::Category(measure::categories(
+                                texts.iter().map(String::as_str),
+                                Case::Matters,
+                            ))
                         }
                     };
                     column(Format::Dates(order, part), kind, count)
                 };
                 parts.map(of).collect()
             }
-            _ => vec![column(
-                Format::Plain,
-                ColumnKind::Category(measure::categories(there.clone())),
-                there.count(),
-            )],
+            kind => {
+                let (format, case) = match kind {
+                    Kind::AnyCase => (Format::AnyCase, Case::Any),
+                    _ => (Format::Plain, Case::Matters),
+                };
+                let categories = measure::categories(there.clone(), case);
+                vec![column(format, ColumnKind::Category(categories), there.count())]
+            }
         }
     }
 
@@ -243,13 +250,14 @@ impl Reading<'_> {
             }
             Target::Class {
                 classes,
+                any_case,
                 counts,
                 positive,
                 ..
             } => {
                 train.iter().for_each(|class| counts[*class as usize] += 1);
                 let wanted = self.options.positive.as_str();
-                *positive = match Places::of(classes).of_cell(wanted) {
+                *positive = match Places::of(classes, Case::any(*any_case)).of_cell(wanted) {
                     Some(class) if !wanted.is_empty() => class,
                     _ if wanted.is_empty() => measure::positive(classes, counts),
                     _ => {

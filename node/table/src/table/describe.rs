@@ -135,10 +135,10 @@ impl Table {
                     let area = metrics::auc("auc", &scores, &is).value;
                     area.max(1.0 - area) > LEAK
                 }
-                // What a line through a number explains, or the mean of each category.
+                // What a line through a number explains, or through its ranks, or the mean of each category.
                 Target::Number { .. } => {
                     let scores = if is_number { cells } else { means(&cells, &targets) };
-                    explained(&scores, &targets) > LEAK
+                    explained(&scores, &targets) > LEAK || explained(&ranks(&scores), &ranks(&targets)) > LEAK
                 }
                 Target::Class { classes, .. } => {
                     borders(&cells, &targets) as f64
@@ -188,7 +188,12 @@ fn is_function(cells: &[f64], classes: &[f64]) -> bool {
 fn read_as(column: &Column) -> (&'static str, String) {
     match &column.kind {
         _ if matches!(column.format, Format::Dates(..)) => ("date", String::new()),
-        ColumnKind::Number(_) => ("number", String::new()),
+        ColumnKind::Number(_) => match &column.format {
+            Format::Numbers(notation) if !notation.unit.is_empty() => {
+                ("number", format!("in {}", notation.unit))
+            }
+            _ => ("number", String::new()),
+        },
         ColumnKind::Category(all) if all.rare > 0 => {
             let (kept, rare) = (all.values.len(), grouped(all.rare));
             ("category", format!("{kept}, {rare} rare"))
@@ -254,6 +259,19 @@ fn means(categories: &[f64], targets: &[f64]) -> Vec<f64> {
         sum / count
     };
     categories.iter().map(mean).collect()
+}
+
+/// The place of each number among all by size; equal ones share the mean of theirs.
+fn ranks(numbers: &[f64]) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..numbers.len()).collect();
+    order.sort_by(|a, b| numbers[*a].total_cmp(&numbers[*b]));
+    let (mut ranks, mut before) = (vec![0.0; numbers.len()], 0);
+    for same in order.chunk_by(|a, b| numbers[*a] == numbers[*b]) {
+        let mean = before as f64 + (same.len() - 1) as f64 / 2.0;
+        same.iter().for_each(|row| ranks[*row] = mean);
+        before += same.len();
+    }
+    ranks
 }
 
 /// The square of the correlation; 0 if there is none.

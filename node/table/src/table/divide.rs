@@ -4,7 +4,7 @@ use super::Reading;
 use crate::category::key;
 use crate::date::{Moment, Order};
 use crate::error::TableError;
-use crate::kinds::Guesses;
+use crate::kinds::{Doubt, Guesses};
 use crate::number::{Notation, short};
 use crate::options::{Kind, Options};
 use crate::schema::is_gap;
@@ -92,10 +92,23 @@ impl Reading<'_> {
     fn clock(&self, guesses: &Guesses, column: usize) -> Result<Clock, TableError> {
         let guess = guesses.input(column);
         let name = &self.rows.header[column];
-        match self.options.columns.get(name) {
-            Some(Kind::DayFirst) => return Ok(Clock::Dates(Order::DayFirst)),
-            Some(Kind::MonthFirst) => return Ok(Clock::Dates(Order::MonthFirst)),
-            Some(Kind::YearFirst) => return Ok(Clock::Dates(Order::YearFirst)),
+        let given = self.options.columns.get(name).copied();
+        if let Some(order) = given.and_then(Kind::order) {
+            return Ok(Clock::Dates(order));
+        }
+        match guess.doubt {
+            Some(Doubt { unread: false, .. }) if given == Some(Kind::Date) => {
+                return Ok(Clock::Dates(guess.order.unwrap_or_default()));
+            }
+            Some(Doubt {
+                disordered: true,
+                told,
+                ..
+            }) if given != Some(Kind::Number) => {
+                return self.fail(&format!(
+                    "cannot be ordered by {name}: {told}. If they are numbers, write columns.{name}=number"
+                ));
+            }
             _ => {}
         }
         let cells = || (0..self.rows.len()).map(|row| self.rows.cell(row, column));

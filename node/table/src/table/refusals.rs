@@ -2,7 +2,7 @@
 
 use super::columns::Input;
 use super::{AS_SAID, DIVIDES, LEAST_ROWS, Reading, WEIGHS};
-use crate::category::key;
+use crate::category::Case;
 use crate::error::TableError;
 use crate::number::{grouped, listed, not_a_number, parse};
 use crate::options::Kind;
@@ -113,14 +113,14 @@ impl Reading<'_> {
     pub(super) fn can_be_target(&self) -> Result<(), TableError> {
         let name = &self.options.target;
         match self.options.columns.get(name) {
-            None | Some(Kind::Number | Kind::Category) => Ok(()),
+            None | Some(Kind::Number | Kind::Category | Kind::AnyCase) => Ok(()),
             Some(Kind::Ignore) => self.fail(&format!(
                 "cannot ignore {name}, which is to be predicted: leave out columns.{name}=ignore, or name another target"
             )),
             Some(Kind::Text) => self.fail(&format!(
                 "cannot predict a text: write columns.{name}=category if {name} has classes, or name another target"
             )),
-            Some(Kind::Date | Kind::DayFirst | Kind::MonthFirst | Kind::YearFirst) => self.fail(&format!(
+            Some(_) => self.fail(&format!(
                 "cannot predict a date: write the days until {name} into a column of numbers, and name that as the target"
             )),
         }
@@ -132,7 +132,10 @@ impl Reading<'_> {
         let first = cells.next().unwrap_or("");
         let same = |cell: &str| match of.kind {
             Kind::Number => of.guess.notation.read(cell) == of.guess.notation.read(first),
-            _ => key(cell) == key(first),
+            kind => {
+                let case = Case::any(kind == Kind::AnyCase);
+                case.key(cell) == case.key(first)
+            }
         };
         if cells.any(|cell| !same(cell)) {
             return Ok(());

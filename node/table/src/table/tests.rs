@@ -1,5 +1,6 @@
 //! Tables as a whole: guesses, faults, splits, schemas.
 
+mod doubts;
 mod forms;
 
 use super::*;
@@ -282,6 +283,7 @@ fn options_that_do_not_fit_are_refused_with_advice() {
 #[test]
 fn balanced_weights_count_all_classes_the_same_and_rows_one_on_average() {
     let target = Target::Class {
+        any_case: false,
         name: "t".into(),
         classes: vec!["a".into(), "b".into()],
         counts: vec![90, 10],

@@ -1,0 +1,218 @@
+//! What a person should look at before trusting a model of this table: columns and rows that may not be what they look like.
+
+use super::Reading;
+use super::columns::Input;
+use crate::category::Case;
+use crate::kinds::Guesses;
+use crate::number::grouped;
+use crate::options::Kind;
+use crate::schema::{Ignored, is_gap};
+use std::collections::{BTreeMap, HashSet};
+
+/// Numbers that programs write for a missing one.
+const SENTINELS: [f64; 11] = [
+    -9.0, -99.0, -999.0, -9999.0, -99_999.0, 999.0, 9999.0, 99_999.0, 999_999.0, -1e6, -1.0,
+];
+
+/// A mark lies this many times as far from the nearest number as those spread; a guess.
+const FAR: f64 = 2.0;
+
+/// Spellings of one value that a line shows.
+const SPELLINGS: usize = 3;
+
+impl Reading<'_> {
+    /// A line for each thing to look at.
+    pub(super) fn notes(
+        &self,
+        guesses: &Guesses,
+        target: &Input,
+        inputs: &[Input],
+        ignored: &[Ignored],
+        good: &[usize],
+    ) -> Vec<String> {
+        let mut notes = Vec::new();
+        for input in inputs {
+            let name = &self.rows.header[input.column];
+            if let spoilt @ [_, ..] = input.guess.spoilt.as_str().as_bytes() {
+                let spoilt = String::from_utf8_lossy(spoilt);
+                let kind = if spoilt.contains(" dates and ") {
+                    "date"
+                } else {
+                    "number"
+                };
+                notes.push(format!(
+                    "column {name} has {spoilt}: if these mean that it is missing, name them, such as 'missing=[\"\",\"-\"]', and \
+                     columns.{name}={kind}"
+                ));
+            }
+        }
+        for column in 0..self.rows.header.len() {
+            let name = &self.rows.header[column];
+            let given = self.options.columns.contains_key(name);
+            let is_ignored = ignored
+                .iter()
+                .any(|ignored| ignored.name == *name && !ignored.why.contains("different"));
+            if column == target.column || given || is_ignored {
+                continue;
+            }
+            notes.extend(
+                guesses
+                    .input(column)
+                    .doubt
+                    .map(|doubt| format!("column {name}: {}", doubt.told)),
+            );
+        }
+        for input in inputs.iter().filter(|input| input.kind == Kind::Number) {
+            notes.extend(self.thousands(guesses, input));
+            notes.extend(self.sentinel(input, good));
+            notes.extend(self.names_rows(input, good));
+        }
+        for input in inputs
+            .iter()
+            .chain([target])
+            .filter(|input| input.kind == Kind::Category)
+        {
+            notes.extend(self.spellings(input, good));
+        }
+        notes.extend(self.total(target, inputs, good));
+        notes
+    }
+
+    fn thousands(&self, guesses: &Guesses, input: &Input) -> Option<String> {
+        let mark = guesses.thousands(input.column)?;
+        let name = &self.rows.header[input.column];
+        Some(format!(
+            "{name}: 1{mark}000 is read as a thousand. If it is one, write its numbers without marks where they have no decimals"
+        ))
+    }
+
+    /// The numbers of a column over the good rows.
+    fn numbers<'a>(&'a self, input: &'a Input, good: &'a [usize]) -> impl Iterator<Item = f64> + Clone + 'a {
+        let cells = good.iter().map(|row| self.rows.cell(*row, input.column));
+        cells.filter_map(|cell| input.guess.notation.read(cell))
+    }
+
+    /// A number far from all others that may stand for a missing one.
+    fn sentinel(&self, input: &Input, good: &[usize]) -> Option<String> {
+        let name = &self.rows.header[input.column];
+        let numbers = self.numbers(input, good);
+        SENTINELS.iter().find_map(|mark| {
+            let count = numbers.clone().filter(|number| number == mark).count();
+            if count < 2 {
+                return None;
+            }
+            let others = numbers.clone().filter(|number| number != mark);
+            let (least, most) = others.fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), number| {
+                (least.min(number), most.max(number))
+            });
+            let distance = (least - mark).max(mark - most);
+            (most > least && distance > FAR * (most - least)).then(|| {
+                let count = grouped(count as u64);
+                format!(
+                    "column {name} has {count} times {mark}, far from its other numbers: if this means that it is missing, write \
+                     'missing=[\"\",\"{mark}\"]'"
+                )
+            })
+        })
+    }
+
+    /// Numbers that may only name rows, or places.
+    fn names_rows(&self, input: &Input, good: &[usize]) -> Option<String> {
+        let name = &self.rows.header[input.column];
+        if self.options.columns.contains_key(name) {
+            return None;
+        }
+        let cells = || {
+            good.iter()
+                .map(|row| self.rows.cell(*row, input.column))
+                .filter(|cell| !is_gap(cell))
+        };
+        let digits = |cell: &str| cell.bytes().all(|byte| byte.is_ascii_digit());
+        let zeros = cells()
+            .filter(|cell| cell.len() > 1 && cell.starts_with('0') && digits(cell))
+            .count();
+        let width = cells().next()?.len();
+        if zeros > 0 && cells().all(|cell| cell.len() == width && digits(cell)) {
+            return Some(format!(
+                "column {name} has numbers that begin with 0: if they are codes, such as postal codes, write columns.{name}=category"
+            ));
+        }
+        let lower = name.to_lowercase();
+        let is_id = lower
+            .split(|letter: char| !letter.is_alphanumeric())
+            .any(|word| word == "id" || word == "nr" || word == "no")
+            || name.ends_with("Id")
+            || name.ends_with("ID");
+        let mut found = HashSet::new();
+        (is_id && good.len() > 2 && cells().count() == good.len() && cells().all(|cell| found.insert(cell))).then(|| {
+            format!("column {name} has another value in every row: if it only names the rows, write columns.{name}=ignore")
+        })
+    }
+
+    /// Values that differ only in the case of letters.
+    fn spellings(&self, input: &Input, good: &[usize]) -> Option<String> {
+        let mut counts = BTreeMap::<_, u64>::new();
+        for row in good {
+            let cell = self.rows.cell(*row, input.column);
+            if !self.is_missing(cell) {
+                *counts.entry(Case::Matters.key(cell)).or_default() += 1;
+            }
+        }
+        let mut alike = BTreeMap::<_, Vec<(&str, u64)>>::new();
+        for (key, count) in &counts {
+            alike.entry(Case::Any.key(key)).or_default().push((key, *count));
+        }
+        alike.retain(|_, spellings| spellings.len() > 1);
+        let (_, first) = alike
+            .iter()
+            .max_by_key(|(_, spellings)| spellings.iter().map(|(_, count)| count).sum::<u64>())?;
+        let shown: Vec<String> = first
+            .iter()
+            .take(SPELLINGS)
+            .map(|(key, count)| format!("{key:?} ({})", grouped(*count)))
+            .collect();
+        let more = match alike.len() {
+            1 => String::new(),
+            kinds => format!(", and so do those of {} other values", grouped(kinds as u64 - 1)),
+        };
+        let name = &self.rows.header[input.column];
+        Some(format!(
+            "column {name}: {} differ only in the case of letters{more}, and count as different. If they are the same, write \
+             columns.{name}=any-case",
+            shown.join(", ")
+        ))
+    }
+
+    /// A last row that sums up the others.
+    fn total(&self, target: &Input, inputs: &[Input], good: &[usize]) -> Option<String> {
+        const WORDS: [&str; 8] = [
+            "total",
+            "totals",
+            "grand total",
+            "sum",
+            "summe",
+            "gesamt",
+            "insgesamt",
+            "somme",
+        ];
+        let (last, others) = good.split_last()?;
+        let says = (0..self.rows.header.len()).any(|column| {
+            let cell = self.rows.cell(*last, column).trim_end_matches(':').to_lowercase();
+            let is_word = |row: &usize| self.rows.cell(*row, column).to_lowercase().starts_with(&cell);
+            WORDS.contains(&cell.as_str()) && !others.iter().any(is_word)
+        });
+        let numbers = inputs
+            .iter()
+            .chain([target])
+            .filter(|input| input.kind == Kind::Number);
+        let sums = |input: &Input| {
+            let sum: f64 = self.numbers(input, others).sum();
+            let own = input.guess.notation.read(self.rows.cell(*last, input.column));
+            own.is_some_and(|own| sum != 0.0 && (own - sum).abs() <= 1e-9 * sum.abs())
+        };
+        (says || numbers.into_iter().any(sums)).then(|| {
+            let line = grouped(self.rows.line(*last));
+            format!("the last row, line {line}, looks like the total of the others: if it is, take it out of the file")
+        })
+    }
+}
