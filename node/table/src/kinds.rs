@@ -164,6 +164,17 @@ impl<'a> Guesses<'a> {
         })
     }
 
+    /// What is to be told of a column's units.
+    fn units_told(&self, column: usize, notation: &Notation, is_number: bool) -> Option<Doubt> {
+        let tally = &self.tallies[column][usize::from(notation.comma)];
+        let told = tally.units_told(self.cells(column), is_number)?;
+        Some(Doubt {
+            told,
+            disordered: true,
+            unread: true,
+        })
+    }
+
     /// The kind of an input.
     pub fn input(&self, column: usize) -> Guess {
         let cells = self.cells(column);
@@ -204,13 +215,7 @@ impl<'a> Guesses<'a> {
             Kind::Date => None,
             _ => seen.doubt(cells, name, named()),
         };
-        let tally = &self.tallies[column][usize::from(notation.comma)];
-        let units = tally.units_told(cells, kind == Kind::Number);
-        let units = units.map(|told| Doubt {
-            told,
-            disordered: true,
-            unread: true,
-        });
+        let units = self.units_told(column, &notation, kind == Kind::Number);
         let spoilt = match kind {
             _ if is_boolean || doubt.is_some() || units.is_some() => String::new(),
             Kind::Category | Kind::Ignore | Kind::Text if why.is_empty() || why.ends_with("texts") => {
@@ -242,6 +247,7 @@ impl<'a> Guesses<'a> {
             true => Kind::Number,
             false => Kind::Category,
         };
+        let units = self.units_told(column, &notation, kind == Kind::Number);
         Guess {
             kind,
             why: String::new(),
@@ -249,7 +255,7 @@ impl<'a> Guesses<'a> {
             notation,
             order: None,
             spoilt: String::new(),
-            doubt: None,
+            doubt: units,
         }
     }
 }

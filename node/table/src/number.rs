@@ -30,6 +30,11 @@ const UNITS: [&str; 40] = [
     "PLN", "ZAR",
 ];
 
+/// Units that change what a number is.
+const FACTORS: [&str; 14] = [
+    "%", "k", "K", "M", "B", "Tsd", "Mio", "Mrd", "mn", "bn", "percent", "thousand", "million", "billion",
+];
+
 /// Whether a unit is percent or a currency.
 pub(crate) fn is_currency(unit: &str) -> bool {
     UNITS.contains(&unit)
@@ -53,8 +58,8 @@ impl Notation {
             return None;
         }
         let (value, unit) = measured(cell, self.comma)?;
-        // A bare number may stand among amounts of a currency, but 0.25 is not 0.25 %.
-        let fits = unit == self.unit || unit.is_empty() && (self.unit != "%" || value == 0.0);
+        // A bare number may stand among amounts of a currency, but 0.25 is not 0.25 %, and 500 not 500 k.
+        let fits = unit == self.unit || unit.is_empty() && (!FACTORS.contains(&&*self.unit) || value == 0.0);
         fits.then_some(value)
     }
 }
@@ -394,6 +399,7 @@ mod tests {
             (point(""), "$5"),
             (point("$"), "5 EUR"),
             (point("%"), "0.25"),
+            (point("k"), "500"),
             (point(""), "01.02.2024"),
             (point(""), "1e"),
             (point(""), "-"),

@@ -168,7 +168,7 @@ pub(super) fn names_time(name: &str) -> bool {
 }
 
 impl Tally<'_> {
-    /// What is to be told of units, if the column is read as `unit` says; empty: not as numbers.
+    /// What is to be told of the units of a column that is, or is not, read as numbers.
     pub(super) fn units_told(&self, cells: Cells, is_number: bool) -> Option<String> {
         let filled = cells.filled().filter(|cell| !is_gap(cell)).count() as u64;
         let bare = self.numbers - self.units.values().sum::<u64>();

@@ -85,6 +85,19 @@ impl Table {
         for note in &self.notes {
             let _ = write!(text, "\nwarning: {note}");
         }
+        let is_lost = |column: &&Column| matches!(&column.kind, ColumnKind::Category(all) if all.values.is_empty() && all.rare > 0);
+        let lost: Vec<&str> = columns
+            .iter()
+            .filter(is_lost)
+            .map(|column| column.name.as_str())
+            .collect();
+        if !lost.is_empty() {
+            let _ = write!(
+                text,
+                "\nwarning: no value of {} occurs often enough to learn from",
+                listed(&lost)
+            );
+        }
         let leaks = self.leaks();
         if !leaks.is_empty() {
             let _ = write!(

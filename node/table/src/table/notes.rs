@@ -52,15 +52,14 @@ impl Reading<'_> {
             let is_ignored = ignored
                 .iter()
                 .any(|ignored| ignored.name == *name && !ignored.why.contains("different"));
-            if column == target.column || given || is_ignored {
+            if given || is_ignored {
                 continue;
             }
-            notes.extend(
-                guesses
-                    .input(column)
-                    .doubt
-                    .map(|doubt| format!("column {name}: {}", doubt.told)),
-            );
+            let doubt = match column == target.column {
+                true => target.guess.doubt.clone(),
+                false => guesses.input(column).doubt,
+            };
+            notes.extend(doubt.map(|doubt| format!("column {name}: {}", doubt.told)));
         }
         for input in inputs.iter().filter(|input| input.kind == Kind::Number) {
             notes.extend(self.thousands(guesses, input));

@@ -218,6 +218,28 @@ fn numbers_with_one_unit_are_numbers_and_different_units_are_told() {
         describe.contains("30 of its numbers have no unit and are read as kg"),
         "{describe}"
     );
+    let describe = told("x", |at| {
+        format!("{}{}", at % 9, if at % 10 == 3 { "" } else { "k" })
+    });
+    assert!(
+        describe.contains("different units (270 k, 30 without)"),
+        "{describe}"
+    );
+    let describe = told("x", |at| format!("{}:{:02}", at % 24, at % 60));
+    assert!(
+        describe.contains("no value of x occurs often enough to learn from"),
+        "{describe}"
+    );
+    let row = |at: usize| format!("{},{} {}\n", at % 17, at % 9, ["GB", "MB"][at % 2]);
+    let file = "a,y\n".to_owned() + &(0..300).map(row).collect::<String>();
+    let table = Table::read("t.csv", file.as_bytes(), &options("y")).unwrap();
+    assert!(
+        table
+            .describe()
+            .contains("column y: its numbers have different units"),
+        "{}",
+        table.describe()
+    );
     // Names stay names.
     for cell in [
         |at: usize| format!("A{}", at % 5),
