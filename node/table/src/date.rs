@@ -451,8 +451,8 @@ fn month(word: &str) -> Option<u32> {
         || NAMES
             .iter()
             .any(|name| word.chars().count() >= 3 && name.starts_with(&word));
-    let begins = |names: &&[&str]| names.iter().any(|name| word.starts_with(name));
-    let place = MONTHS.iter().position(|names| is_name && begins(&names));
+    let begins = |names: &[&str]| names.iter().any(|name| word.starts_with(name));
+    let place = MONTHS.iter().position(|names| is_name && begins(names));
     place.map(|place| place as u32 + 1)
 }
 

@@ -3,6 +3,7 @@
 mod doubts;
 
 pub(crate) use doubts::Doubt;
+use doubts::Written;
 
 use crate::category::key;
 use crate::csv::Rows;
@@ -476,35 +477,6 @@ impl Seen {
             grouped(fitting),
             grouped(*count)
         )
-    }
-}
-
-/// How a number is written that may be a date, too.
-enum Written<'a> {
-    /// With a year of four digits, a month and a day, as 20240305.
-    Certain,
-    /// As 2024.3, with these digits of the month.
-    Month(&'a str),
-    /// As 202403, 032024, 3.2024 and 5032024, which are numbers more often.
-    Perhaps,
-}
-
-impl<'a> Written<'a> {
-    fn of(cell: &'a str) -> Option<Self> {
-        let cell = whole(cell);
-        let (before, after) = cell.split_once('.').unwrap_or((cell, ""));
-        let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-        let is_year = |text: &str| text.len() == 4 && (text.starts_with("19") || text.starts_with("20"));
-        if !digits(before) || !digits(after) {
-            return None;
-        }
-        match (before.len(), after.len()) {
-            (8 | 12 | 14, 0) if is_year(&before[..4]) => Some(Self::Certain),
-            (5..=8, 0) => Some(Self::Perhaps),
-            (4, 1 | 2) if is_year(before) => Some(Self::Month(after)),
-            (1 | 2, 4) if is_year(after) => Some(Self::Perhaps),
-            _ => None,
-        }
     }
 }
 

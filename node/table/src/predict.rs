@@ -4,11 +4,13 @@ mod choice;
 mod importance;
 mod json;
 mod judged;
+mod unique;
 
 pub(crate) use importance::percent;
 pub use importance::{Importance, describe as describe_importance};
-pub use json::{Unique, class_json};
+pub use json::class_json;
 pub use judged::{Judged, judge};
+pub use unique::Unique;
 
 use crate::category::{Case, Places};
 use crate::cells::{Cells, Found, Reader};

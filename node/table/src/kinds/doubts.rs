@@ -33,7 +33,7 @@ const PARTS: [(&str, f64); 4] = [
 const MOST_UNITS: usize = 6;
 
 impl Seen {
-    /// Whether the numbers of a column, which are all dates, are so many and so different that they are nothing else.
+    /// Whether the numbers of a column, which are all dates, are many and different enough to be nothing else.
     pub(super) fn are_certainly_dates(&self, cells: Cells) -> bool {
         if !self.perhaps {
             return true;
@@ -127,6 +127,35 @@ impl Seen {
     }
 }
 
+/// How a number is written that may be a date, too.
+pub(super) enum Written<'a> {
+    /// With a year of four digits, a month and a day, as 20240305.
+    Certain,
+    /// As 2024.3, with these digits of the month.
+    Month(&'a str),
+    /// As 202403, 032024, 3.2024 and 5032024, which are numbers more often.
+    Perhaps,
+}
+
+impl<'a> Written<'a> {
+    pub fn of(cell: &'a str) -> Option<Self> {
+        let cell = whole(cell);
+        let (before, after) = cell.split_once('.').unwrap_or((cell, ""));
+        let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+        let is_year = |text: &str| text.len() == 4 && (text.starts_with("19") || text.starts_with("20"));
+        if !digits(before) || !digits(after) {
+            return None;
+        }
+        match (before.len(), after.len()) {
+            (8 | 12 | 14, 0) if is_year(&before[..4]) => Some(Self::Certain),
+            (5..=8, 0) => Some(Self::Perhaps),
+            (4, 1 | 2) if is_year(before) => Some(Self::Month(after)),
+            (1 | 2, 4) if is_year(after) => Some(Self::Perhaps),
+            _ => None,
+        }
+    }
+}
+
 /// Whether a date that is a number begins with its year.
 fn begins_with_year(cell: &str) -> bool {
     let cell = whole(cell);
@@ -168,7 +197,7 @@ pub(super) fn names_time(name: &str) -> bool {
 }
 
 impl Tally<'_> {
-    /// What is to be told of the units of a column that is, or is not, read as numbers.
+    /// Tells of the units of a column, whether or not it is read as numbers.
     pub(super) fn units_told(&self, cells: Cells, is_number: bool) -> Option<String> {
         let filled = cells.filled().filter(|cell| !is_gap(cell)).count() as u64;
         let bare = self.numbers - self.units.values().sum::<u64>();

@@ -33,8 +33,8 @@ impl Reading<'_> {
         let mut notes = Vec::new();
         for input in inputs {
             let name = &self.rows.header[input.column];
-            if let spoilt @ [_, ..] = input.guess.spoilt.as_str().as_bytes() {
-                let spoilt = String::from_utf8_lossy(spoilt);
+            let spoilt = &input.guess.spoilt;
+            if !spoilt.is_empty() {
                 let kind = if spoilt.contains(" dates and ") {
                     "date"
                 } else {
