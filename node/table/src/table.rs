@@ -151,7 +151,7 @@ impl Reading<'_> {
         if inputs.is_empty() {
             return self.no_input(target, &ignored);
         }
-        let notes = self.notes(&guesses, &of_target, &inputs, &ignored, &good);
+        let notes = self.notes(&guesses, &of_target, (&inputs, &ignored, &divider), &good);
         let (target, targets, classes) = self.targets(&of_target, &good)?;
         // Before hours of training, not after them.
         self.options.asked_threshold(&target)?;

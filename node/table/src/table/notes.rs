@@ -2,7 +2,9 @@
 
 use super::Reading;
 use super::columns::Input;
+use super::divide::Divider;
 use crate::category::Case;
+use crate::date::Moment;
 use crate::kinds::Guesses;
 use crate::number::grouped;
 use crate::options::Kind;
@@ -17,6 +19,16 @@ const SENTINELS: [f64; 11] = [
 /// A mark lies this many times as far from the nearest number as those spread; a guess.
 const FAR: f64 = 2.0;
 
+/// Days since 1970 that programs write for a missing date: 1900-01-01, 1970-01-01, 1899-12-30, 1899-12-31, 2099-12-31 and 2999-12-31.
+const EARLIEST: [f64; 6] = [-25_567.0, 0.0, -25_569.0, -25_568.0, 47_481.0, 376_199.0];
+
+/// One row in this many must be a copy to be told, and a column of names must have this many, or more; guesses.
+const COPIES: usize = 20;
+const THINGS: usize = 20;
+
+/// Most different texts among which versions are looked for; a guess.
+const VERSIONS: usize = 200;
+
 /// Spellings of one value that a line shows.
 const SPELLINGS: usize = 3;
 
@@ -26,8 +38,7 @@ impl Reading<'_> {
         &self,
         guesses: &Guesses,
         target: &Input,
-        inputs: &[Input],
-        ignored: &[Ignored],
+        (inputs, ignored, divider): (&[Input], &[Ignored], &Divider),
         good: &[usize],
     ) -> Vec<String> {
         let mut notes = Vec::new();
@@ -73,6 +84,15 @@ impl Reading<'_> {
         {
             notes.extend(self.spellings(input, good));
         }
+        for input in inputs.iter().filter(|input| input.kind == Kind::Date) {
+            notes.extend(self.far_date(input, good));
+        }
+        if matches!(divider, Divider::Number) {
+            notes.extend(self.repeated(good));
+            notes.extend(
+                (0..self.rows.header.len()).find_map(|column| self.several_rows(column, target, good)),
+            );
+        }
         notes.extend(self.total(target, inputs, good));
         notes
     }
@@ -96,22 +116,81 @@ impl Reading<'_> {
         let name = &self.rows.header[input.column];
         let numbers = self.numbers(input, good);
         SENTINELS.iter().find_map(|mark| {
-            let count = numbers.clone().filter(|number| number == mark).count();
-            if count < 2 {
-                return None;
-            }
-            let others = numbers.clone().filter(|number| number != mark);
-            let (least, most) = others.fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), number| {
-                (least.min(number), most.max(number))
-            });
-            let distance = (least - mark).max(mark - most);
-            (most > least && distance > FAR * (most - least)).then(|| {
-                let count = grouped(count as u64);
-                format!(
-                    "column {name} has {count} times {mark}, far from its other numbers: if this means that it is missing, write \
-                     'missing=[\"\",\"{mark}\"]'"
+            let count = grouped(far(numbers.clone(), *mark)? as u64);
+            Some(format!(
+                "column {name} has {count} times {mark}, far from its other numbers: if this means that it is missing, write \
+                 'missing=[\"\",\"{mark}\"]'"
+            ))
+        })
+    }
+
+    /// The same of dates.
+    fn far_date(&self, input: &Input, good: &[usize]) -> Option<String> {
+        let name = &self.rows.header[input.column];
+        let order = input.guess.order.unwrap_or_default();
+        let days: Vec<f64> = good
+            .iter()
+            .filter_map(|row| {
+                Some(
+                    Moment::read(self.rows.cell(*row, input.column), order)?
+                        .days()
+                        .floor(),
                 )
             })
+            .collect();
+        EARLIEST.iter().find_map(|mark| {
+            let count = grouped(far(days.iter().copied(), *mark)? as u64);
+            let date = Moment::told(*mark);
+            Some(format!(
+                "column {name} has {count} times the date {date}, far from its other dates: if this means that it is missing, name \
+                 it in missing, as the file writes it"
+            ))
+        })
+    }
+
+    /// Rows that are copies of others, in a table whose rows would otherwise differ.
+    fn repeated(&self, good: &[usize]) -> Option<String> {
+        let columns = 0..self.rows.header.len();
+        let cells = |row: &usize| -> Vec<&str> {
+            columns
+                .clone()
+                .map(|column| self.rows.cell(*row, column))
+                .collect()
+        };
+        let mut rows = HashSet::new();
+        let copies = good.iter().filter(|row| !rows.insert(cells(row))).count();
+        let differ = |column: usize| {
+            let mut found = HashSet::new();
+            good.iter().for_each(|row| {
+                found.insert(self.rows.cell(*row, column));
+            });
+            10 * found.len() >= 9 * rows.len()
+        };
+        (COPIES * copies >= good.len() && columns.clone().any(differ)).then(|| {
+            format!(
+                "{} of the rows are copies of others, so the test has rows of training and its scores are too good: keep one of each",
+                grouped(copies as u64)
+            )
+        })
+    }
+
+    /// A column that names what has several rows each.
+    fn several_rows(&self, column: usize, target: &Input, good: &[usize]) -> Option<String> {
+        let name = &self.rows.header[column];
+        if column == target.column || !names_id(name) || self.options.columns.contains_key(name) {
+            return None;
+        }
+        let mut found = HashSet::new();
+        good.iter().for_each(|row| {
+            found.insert(self.rows.cell(*row, column));
+        });
+        (THINGS..=good.len() / 2).contains(&found.len()).then(|| {
+            format!(
+                "{} values of {name} have {} rows, some in training and some in the test: if the model is for new ones, write \
+                 split_by={name}",
+                grouped(found.len() as u64),
+                grouped(good.len() as u64)
+            )
         })
     }
 
@@ -136,12 +215,21 @@ impl Reading<'_> {
                 "column {name} has numbers that begin with 0: if they are codes, such as postal codes, write columns.{name}=category"
             ));
         }
-        let lower = name.to_lowercase();
-        let is_id = lower
-            .split(|letter: char| !letter.is_alphanumeric())
-            .any(|word| word == "id" || word == "nr" || word == "no")
-            || name.ends_with("Id")
-            || name.ends_with("ID");
+        let is_id = names_id(name);
+        let texts: HashSet<&str> = cells().filter(|cell| cell.contains('.')).collect();
+        let short = |text: &&str| {
+            let short = text.trim_end_matches('0');
+            short.len() < text.len() && !short.ends_with('.') && texts.contains(short)
+        };
+        if texts.len() <= VERSIONS
+            && let Some(text) = texts.iter().filter(|text| short(text)).min()
+        {
+            let short = text.trim_end_matches('0');
+            return Some(format!(
+                "column {name} has {short} and {text}, which are one number: if they are versions or chapters, write \
+                 columns.{name}=category"
+            ));
+        }
         let mut found = HashSet::new();
         (is_id && good.len() > 2 && cells().count() == good.len() && cells().all(|cell| found.insert(cell))).then(|| {
             format!("column {name} has another value in every row: if it only names the rows, write columns.{name}=ignore")
@@ -214,4 +302,24 @@ impl Reading<'_> {
             format!("the last row, line {line}, looks like the total of the others: if it is, take it out of the file")
         })
     }
+}
+
+/// Whether a column's name says that it names something.
+fn names_id(name: &str) -> bool {
+    let lower = name.to_lowercase();
+    let mut words = lower.split(|letter: char| !letter.is_alphanumeric());
+    words.any(|word| ["id", "nr", "no", "uuid", "key"].contains(&word))
+        || name.ends_with("Id")
+        || name.ends_with("ID")
+}
+
+/// How often a number occurs, if it does so more than once and lies far from all others.
+fn far(numbers: impl Iterator<Item = f64> + Clone, mark: f64) -> Option<usize> {
+    let count = numbers.clone().filter(|number| *number == mark).count();
+    let others = numbers.filter(|number| *number != mark);
+    let (least, most) = others.fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), number| {
+        (least.min(number), most.max(number))
+    });
+    let distance = (least - mark).max(mark - most);
+    (count > 1 && most > least && distance > FAR * (most - least)).then_some(count)
 }

@@ -346,6 +346,36 @@ fn a_month_as_a_number_of_json_is_refused() {
 }
 
 #[test]
+fn copies_of_rows_and_things_with_several_rows_are_told_where_rows_are_drawn() {
+    let row = |at: usize| format!("{},{},{}\n", at * 7919 % 3001, at * 13 % 29, at * 37 % 101);
+    let rows: String = (0..300).map(|at| row(at / 2)).collect();
+    let read = |header: &str, rows: &str, options: &Options| {
+        let table = Table::read("t.csv", format!("{header}\n{rows}").as_bytes(), options).unwrap();
+        table.describe()
+    };
+    let describe = read("x,u,y", &rows, &options("y"));
+    assert!(
+        describe.contains("150 of the rows are copies of others"),
+        "{describe}"
+    );
+    // Few values repeat by themselves.
+    let few: String = (0..300)
+        .map(|at| format!("{},{},{}\n", at % 3, at % 4, at % 5))
+        .collect();
+    assert!(!read("x,u,y", &few, &options("y")).contains("copies"));
+    let things: String = (0..300)
+        .map(|at| format!("{},{},{}\n", at % 40 * 7, at * 13 % 29, at * 37 % 101))
+        .collect();
+    let describe = read("customer_id,u,y", &things, &options("y"));
+    assert!(describe.contains("write split_by=customer_id"), "{describe}");
+    let kept = Options {
+        split_by: "customer_id".into(),
+        ..options("y")
+    };
+    assert!(!read("customer_id,u,y", &things, &kept).contains("warning"));
+}
+
+#[test]
 fn marks_of_gaps_codes_names_of_rows_and_totals_are_told() {
     for (name, cell, says) in [
         (
@@ -357,6 +387,19 @@ fn marks_of_gaps_codes_names_of_rows_and_totals_are_told() {
             "zip",
             |at| format!("{:05}", at * 37 % 900 + 100),
             "columns.zip=category",
+        ),
+        (
+            "x",
+            |at| match at % 9 {
+                0 => "1900-01-01".into(),
+                _ => format!("2024-{:02}-{:02}", 1 + at % 12, 1 + at % 28),
+            },
+            "column x has 34 times the date 1900-01-01",
+        ),
+        (
+            "release",
+            |at| format!("{}.{}", at % 3, at % 12),
+            "has 1.1 and 1.10, which are one number",
         ),
         (
             "customer_id",
