@@ -163,6 +163,13 @@ impl Rows {
         &self.text[start..self.ends[index]]
     }
 
+    /// All fields of a row, one behind the other.
+    pub fn record(&self, row: usize) -> &str {
+        let width = self.header.len();
+        let start = (row * width).checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.text[start..self.ends[(row + 1) * width - 1]]
+    }
+
     /// A field without the blanks around it.
     pub fn cell(&self, row: usize, column: usize) -> &str {
         self.field(row, column).trim()

@@ -3,7 +3,7 @@
 use super::Reading;
 use super::columns::Input;
 use super::divide::Divider;
-use crate::category::Case;
+use crate::category::{Case, counted};
 use crate::date::Moment;
 use crate::kinds::Guesses;
 use crate::number::grouped;
@@ -57,21 +57,19 @@ impl Reading<'_> {
                 ));
             }
         }
-        for column in 0..self.rows.header.len() {
+        // Of an ignored column the guess is not kept.
+        let ignored = ignored.iter().filter(|column| column.why.contains("different"));
+        let ignored = ignored.filter_map(|column| {
+            let place = self.rows.column(&column.name)?;
+            Some((place, guesses.input(place).doubt))
+        });
+        let known = inputs.iter().chain([target]);
+        let known = known.map(|input| (input.column, input.guess.doubt.clone()));
+        notes.extend(known.chain(ignored).filter_map(|(column, doubt)| {
             let name = &self.rows.header[column];
             let given = self.options.columns.contains_key(name);
-            let is_ignored = ignored
-                .iter()
-                .any(|ignored| ignored.name == *name && !ignored.why.contains("different"));
-            if given || is_ignored {
-                continue;
-            }
-            let doubt = match column == target.column {
-                true => target.guess.doubt.clone(),
-                false => guesses.input(column).doubt,
-            };
-            notes.extend(doubt.map(|doubt| format!("column {name}: {}", doubt.told)));
-        }
+            Some(format!("column {name}: {}", doubt.filter(|_| !given)?.told))
+        }));
         for input in inputs.iter().filter(|input| input.kind == Kind::Number) {
             notes.extend(self.thousands(guesses, input));
             notes.extend(self.sentinel(input, good));
@@ -106,9 +104,9 @@ impl Reading<'_> {
     }
 
     /// The numbers of a column over the good rows.
-    fn numbers<'a>(&'a self, input: &'a Input, good: &'a [usize]) -> impl Iterator<Item = f64> + Clone + 'a {
+    fn numbers(&self, input: &Input, good: &[usize]) -> Vec<f64> {
         let cells = good.iter().map(|row| self.rows.cell(*row, input.column));
-        cells.filter_map(|cell| input.guess.notation.read(cell))
+        cells.filter_map(|cell| input.guess.notation.read(cell)).collect()
     }
 
     /// A number far from all others that may stand for a missing one.
@@ -116,7 +114,7 @@ impl Reading<'_> {
         let name = &self.rows.header[input.column];
         let numbers = self.numbers(input, good);
         SENTINELS.iter().find_map(|mark| {
-            let count = grouped(far(numbers.clone(), *mark)? as u64);
+            let count = grouped(far(&numbers, *mark)? as u64);
             Some(format!(
                 "column {name} has {count} times {mark}, far from its other numbers: if this means that it is missing, write \
                  'missing=[\"\",\"{mark}\"]'"
@@ -139,7 +137,7 @@ impl Reading<'_> {
             })
             .collect();
         EARLIEST.iter().find_map(|mark| {
-            let count = grouped(far(days.iter().copied(), *mark)? as u64);
+            let count = grouped(far(&days, *mark)? as u64);
             let date = Moment::told(*mark);
             Some(format!(
                 "column {name} has {count} times the date {date}, far from its other dates: if this means that it is missing, name \
@@ -148,25 +146,22 @@ impl Reading<'_> {
         })
     }
 
+    /// How many cells of a column differ, counted up to `most`.
+    fn distinct(&self, column: usize, good: &[usize], most: usize) -> usize {
+        let mut found = HashSet::new();
+        let cells = good.iter().map(|row| self.rows.cell(*row, column));
+        cells.filter(|cell| found.insert(*cell)).take(most).count()
+    }
+
     /// Rows that are copies of others, in a table whose rows would otherwise differ.
     fn repeated(&self, good: &[usize]) -> Option<String> {
-        let columns = 0..self.rows.header.len();
-        let cells = |row: &usize| -> Vec<&str> {
-            columns
-                .clone()
-                .map(|column| self.rows.cell(*row, column))
-                .collect()
-        };
         let mut rows = HashSet::new();
-        let copies = good.iter().filter(|row| !rows.insert(cells(row))).count();
-        let differ = |column: usize| {
-            let mut found = HashSet::new();
-            good.iter().for_each(|row| {
-                found.insert(self.rows.cell(*row, column));
-            });
-            10 * found.len() >= 9 * rows.len()
-        };
-        (COPIES * copies >= good.len() && columns.clone().any(differ)).then(|| {
+        let copies = good
+            .iter()
+            .filter(|row| !rows.insert(self.rows.record(**row)))
+            .count();
+        let differ = |column: usize| self.distinct(column, good, usize::MAX) * 10 >= rows.len() * 9;
+        (COPIES * copies >= good.len() && (0..self.rows.header.len()).any(differ)).then(|| {
             format!(
                 "{} of the rows are copies of others, so the test has rows of training and its scores are too good: keep one of each",
                 grouped(copies as u64)
@@ -180,15 +175,12 @@ impl Reading<'_> {
         if column == target.column || !names_id(name) || self.options.columns.contains_key(name) {
             return None;
         }
-        let mut found = HashSet::new();
-        good.iter().for_each(|row| {
-            found.insert(self.rows.cell(*row, column));
-        });
-        (THINGS..=good.len() / 2).contains(&found.len()).then(|| {
+        let found = self.distinct(column, good, usize::MAX);
+        (THINGS..=good.len() / 2).contains(&found).then(|| {
             format!(
                 "{} values of {name} have {} rows, some in training and some in the test: if the model is for new ones, write \
                  split_by={name}",
-                grouped(found.len() as u64),
+                grouped(found as u64),
                 grouped(good.len() as u64)
             )
         })
@@ -216,7 +208,11 @@ impl Reading<'_> {
             ));
         }
         let is_id = names_id(name);
-        let texts: HashSet<&str> = cells().filter(|cell| cell.contains('.')).collect();
+        let are_few = self.distinct(input.column, good, VERSIONS) < VERSIONS;
+        let texts: HashSet<&str> = match are_few {
+            true => cells().filter(|cell| cell.contains('.')).collect(),
+            false => HashSet::new(),
+        };
         let short = |text: &&str| {
             let short = text.trim_end_matches('0');
             short.len() < text.len() && !short.ends_with('.') && texts.contains(short)
@@ -238,13 +234,10 @@ impl Reading<'_> {
 
     /// Values that differ only in the case of letters.
     fn spellings(&self, input: &Input, good: &[usize]) -> Option<String> {
-        let mut counts = BTreeMap::<_, u64>::new();
-        for row in good {
-            let cell = self.rows.cell(*row, input.column);
-            if !self.is_missing(cell) {
-                *counts.entry(Case::Matters.key(cell)).or_default() += 1;
-            }
-        }
+        let cells = good.iter().map(|row| self.rows.cell(*row, input.column));
+        let counts = counted(cells.filter(|cell| !self.is_missing(cell)), Case::Matters);
+        let mut counts: Vec<(&str, u64)> = counts.into_iter().collect();
+        counts.sort_unstable();
         let mut alike = BTreeMap::<_, Vec<(&str, u64)>>::new();
         for (key, count) in &counts {
             alike.entry(Case::Any.key(key)).or_default().push((key, *count));
@@ -293,7 +286,7 @@ impl Reading<'_> {
             .chain([target])
             .filter(|input| input.kind == Kind::Number);
         let sums = |input: &Input| {
-            let sum: f64 = self.numbers(input, others).sum();
+            let sum: f64 = self.numbers(input, others).iter().sum();
             let own = input.guess.notation.read(self.rows.cell(*last, input.column));
             own.is_some_and(|own| sum != 0.0 && (own - sum).abs() <= 1e-9 * sum.abs())
         };
@@ -314,12 +307,15 @@ fn names_id(name: &str) -> bool {
 }
 
 /// How often a number occurs, if it does so more than once and lies far from all others.
-fn far(numbers: impl Iterator<Item = f64> + Clone, mark: f64) -> Option<usize> {
-    let count = numbers.clone().filter(|number| *number == mark).count();
-    let others = numbers.filter(|number| *number != mark);
-    let (least, most) = others.fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), number| {
-        (least.min(number), most.max(number))
+fn far(numbers: &[f64], mark: f64) -> Option<usize> {
+    let others = || numbers.iter().filter(|number| **number != mark);
+    let count = numbers.len() - others().count();
+    if count < 2 {
+        return None;
+    }
+    let (least, most) = others().fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), number| {
+        (least.min(*number), most.max(*number))
     });
     let distance = (least - mark).max(mark - most);
-    (count > 1 && most > least && distance > FAR * (most - least)).then_some(count)
+    (most > least && distance > FAR * (most - least)).then_some(count)
 }
