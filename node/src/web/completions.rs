@@ -1,7 +1,8 @@
 //! A trained language model over HTTP, as programs know it from OpenAI's API: `POST /v1/completions`, at once or as a stream.
 //!
 //! One thread writes all answers, at most [`MOST`], in turns of one piece of text each. So a short answer is there soon while long
-//! ones are being written. The thread stops writing for an asker that hangs up.
+//! ones are being written. Further ones wait in the order in which they came, at most [`WAITING`]; long ones leave some places to
+//! short ones. The thread stops writing for an asker that hangs up.
 
 use super::answers::{refused, whole};
 use super::fresh;
@@ -12,7 +13,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::extract::rejection::BytesRejection;
 use axum::http::StatusCode;
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::response::Response;
 use hyper::body::Frame;
 use serde::Deserialize;
@@ -34,6 +35,16 @@ use tokio::task::yield_now;
 /// Most answers that are written at the same time; a guess.
 const MOST: usize = 16;
 
+/// Places that long answers leave to short ones, and the most tokens of a short one; guesses.
+const SHORT_PLACES: usize = 4;
+const SHORT: usize = 256;
+
+/// Most answers that wait for a place; a guess.
+const WAITING: usize = 32;
+
+/// Seconds after which somebody who finds the queue full may try again; a guess.
+const RETRY: u32 = 10;
+
 /// Most tokens of an answer: what a model of a few million parameters writes in a minute on a processor; a guess.
 const MOST_TOKENS: usize = 4_096;
 
@@ -44,10 +55,44 @@ const MOST_STOPS: usize = 4;
 #[derive(Debug)]
 pub struct Writer {
     queue: UnboundedSender<Job>,
-    /// One permit for each answer.
-    places: Arc<Semaphore>,
+    places: Places,
     /// The model's name in answers.
     name: String,
+}
+
+/// Places for answers that are written, and for those that wait.
+#[derive(Debug)]
+struct Places {
+    /// One permit for each answer that is written; waiters get them in their order.
+    all: Arc<Semaphore>,
+    /// One permit for each long one of them.
+    long: Arc<Semaphore>,
+    /// One permit for each answer that is written or waits.
+    queue: Arc<Semaphore>,
+}
+
+/// A place, as long as it is held.
+type Place = Vec<OwnedSemaphorePermit>;
+
+impl Places {
+    fn new() -> Self {
+        let of = |count| Arc::new(Semaphore::new(count));
+        Self {
+            all: of(MOST),
+            long: of(MOST - SHORT_PLACES),
+            queue: of(MOST + WAITING),
+        }
+    }
+
+    /// Waits for a place; none if too many wait already.
+    async fn take(&self, tokens: usize) -> Option<Place> {
+        let mut place = vec![self.queue.clone().try_acquire_owned().ok()?];
+        if tokens > SHORT {
+            place.push(self.long.clone().acquire_owned().await.ok()?);
+        }
+        place.push(self.all.clone().acquire_owned().await.ok()?);
+        Some(place)
+    }
 }
 
 /// What to write, and where to.
@@ -56,7 +101,7 @@ struct Job {
     stops: Stops,
     pieces: UnboundedSender<Piece>,
     /// Held until it is written.
-    place: Option<OwnedSemaphorePermit>,
+    place: Option<Place>,
 }
 
 /// A part of an answer.
@@ -75,7 +120,7 @@ impl Writer {
     /// If the system gives none.
     pub fn start(worker: Box<dyn Worker>, name: String) -> io::Result<Self> {
         let (queue, jobs) = unbounded_channel();
-        let places = Arc::new(Semaphore::new(MOST));
+        let places = Places::new();
         let runtime = tokio::runtime::Builder::new_current_thread().build()?;
         thread::Builder::new()
             .name("annulus-writer".into())
@@ -318,10 +363,14 @@ pub(super) async fn complete(
         Ok(job) => job,
         Err(why) => return bad(why),
     };
-    job.place = writer.places.clone().try_acquire_owned().ok();
+    job.place = writer.places.take(job.prompt.tokens).await;
     if job.place.is_none() || writer.queue.send(job).is_err() {
-        let why = format!("{MOST} answers are being written already: try again in a while");
-        return refused(StatusCode::SERVICE_UNAVAILABLE, &why);
+        let why = format!(
+            "{MOST} answers are being written and {WAITING} wait already: try again in {RETRY} seconds"
+        );
+        let mut answer = refused(StatusCode::SERVICE_UNAVAILABLE, &why);
+        answer.headers_mut().insert(RETRY_AFTER, RETRY.into());
+        return answer;
     }
     let id = format!("cmpl-{:016x}", drawn());
     if stream {
@@ -432,6 +481,38 @@ mod tests {
         }
         fn device_name(&self) -> &str {
             "none"
+        }
+    }
+
+    #[tokio::test]
+    async fn many_askers_wait_in_their_order_and_a_short_one_gets_in_between() {
+        let places = Places::new();
+        let mut written = Vec::new();
+        for _ in 0..MOST - SHORT_PLACES {
+            written.push(places.take(MOST_TOKENS).await.expect("a place"));
+        }
+        let mut waiting: Vec<_> = (0..WAITING + SHORT_PLACES - 1)
+            .map(|_| Box::pin(places.take(MOST_TOKENS)))
+            .collect();
+        for waiter in &mut waiting {
+            assert!(polled(waiter.as_mut()).is_none(), "it waits");
+        }
+        let short = places.take(SHORT).await;
+        assert!(short.is_some(), "long ones leave it a place");
+        assert!(places.take(SHORT).await.is_none(), "too many wait");
+        written.pop();
+        assert!(polled(waiting[1].as_mut()).is_none(), "the first comes first");
+        assert!(matches!(polled(waiting[0].as_mut()), Some(Some(_))));
+        // One that hangs up makes room.
+        drop(waiting.pop());
+        assert!(places.take(SHORT).await.is_some());
+    }
+
+    /// The value of a future, if it is there.
+    fn polled<T>(future: Pin<&mut impl Future<Output = T>>) -> Option<T> {
+        match future.poll(&mut Context::from_waker(std::task::Waker::noop())) {
+            Poll::Ready(value) => Some(value),
+            Poll::Pending => None,
         }
     }
 

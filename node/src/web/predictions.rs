@@ -16,6 +16,7 @@ use super::pause::Ends;
 use super::{HURRY, LIFE, fresh, limits, speak};
 use crate::net::slots::Slots;
 use crate::task::Predict;
+use annulus_table::Unique;
 use axum::{
     Json, Router,
     body::Bytes,
@@ -28,7 +29,7 @@ use axum::{
     response::{Html, IntoResponse, Response},
     routing::{get, post},
 };
-use serde_json::{Value, json};
+use serde_json::{error::Category, json};
 use std::fmt::Write;
 use std::io;
 use std::sync::Arc;
@@ -226,13 +227,13 @@ async fn predict(
             answer
         }),
         false => {
-            let rows: Value =
-                serde_json::from_slice(&body).map_err(|error| {
-                    format!(
-                        "the body is no JSON: {error}. If it is something else, say so in the header Content-Type: text/csv, \
-                         image/png or image/jpeg"
-                    )
-                })?;
+            let Unique(rows) = serde_json::from_slice(&body).map_err(|error| match error.classify() {
+                Category::Data => error.to_string(),
+                _ => format!(
+                    "the body is no JSON: {error}. If it is something else, say so in the header Content-Type: text/csv, \
+                     image/png or image/jpeg"
+                ),
+            })?;
             of.model.answer(&rows).map(|answer| Json(answer).into_response())
         }
     });

@@ -253,6 +253,7 @@ impl Reading<'_> {
             .collect();
         let more = match alike.len() {
             1 => String::new(),
+            2 => ", and so do those of another value".to_owned(),
             kinds => format!(", and so do those of {} other values", grouped(kinds as u64 - 1)),
         };
         let name = &self.rows.header[input.column];
