@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import unittest
 from typing import Any
@@ -49,6 +50,22 @@ class Train(WithProgram):
         self.assertEqual([tensor["rule"] for tensor in manifest["layout"]["tensors"]], ["StepAndDecay", "StepAndDecay"])
         with self.assertRaisesRegex(annulus.ProgramError, r"holds another run.*annulus\.resume\('.*run'\)"):
             self.train(nn.Linear(4, 3), checked=False)
+
+    def test_schedule_and_decay_are_pytorchs(self) -> None:
+        model, steps = nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.Linear(8, 3)), 8
+        own = copy.deepcopy(model)
+        settings = {"optimizer": "adamw", "lr": 0.05, "weight_decay": 0.3, "schedule": "one-cycle", "clip": "off"}
+        self.train(model, decay="all", rounds=steps, batch=40, checked=False, **settings).load_into(model)
+        optimizer = torch.optim.AdamW(own.parameters(), lr=0.05, weight_decay=0.3)
+        scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.05, total_steps=steps, cycle_momentum=False)
+        for step in range(steps):
+            optimizer.zero_grad()
+            F.cross_entropy(own(self.samples[0]), self.samples[1]).backward()
+            optimizer.step()
+            if step + 1 < steps:
+                scheduler.step()
+        for (name, made), expected in zip(model.named_parameters(), own.parameters(), strict=True):
+            torch.testing.assert_close(made, expected, rtol=1e-4, atol=1e-5, msg=name)
 
     def test_arguments_that_contradict_each_other(self) -> None:
         with self.assertRaisesRegex(annulus.AnnulusError, "leave held_out= out"):
