@@ -134,20 +134,9 @@ def _quietly() -> Iterator[None]:
 
 def _why(module: torch.nn.Module, tensors: Sequence[torch.Tensor], error: Exception) -> str:
     """What is wrong with a model that cannot be recorded: with itself, or with what it asks of the recorder."""
-    trial, entered = copy.deepcopy(module), [""]
-    names = {inner: name for name, inner in trial.named_modules()}
-    hook = register_module_forward_pre_hook(lambda inner, _: entered.append(names.get(inner, "")))
-    try:
-        with torch.no_grad():
-            trial(*tensors)
-    except Exception as own:
-        path = entered[-1].removeprefix(PREFIX)
-        shapes = ", ".join(f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}" for tensor in tensors)
-        told = str(own).strip().split("\n")[0]
-        where = f" in {path}" if path and path != "model" else ""
-        return f"the model fails on these samples{where}: {type(own).__name__}: {told}. The batch is {shapes}" + _line(own)
-    finally:
-        hook.remove()
+    failure = _failure(module, tensors)
+    if failure is not None:
+        return failure
     told = str(error).strip()
     if (
         "specialized it to be a constant" in told
@@ -164,6 +153,29 @@ def _why(module: torch.nn.Module, tensors: Sequence[torch.Tensor], error: Except
             "the shape" + _line(error)
         )
     return f"torch.export cannot record the model: {told.splitlines()[0] if told else type(error).__name__}" + _line(error)
+
+
+def _failure(module: torch.nn.Module, tensors: Sequence[torch.Tensor]) -> str | None:
+    """How a model fails on these samples without a recorder; None if it does not, or cannot be tried."""
+    try:
+        trial, entered = copy.deepcopy(module), [""]
+    except Exception:
+        # It has kept tensors of the recorder, such as losses for a log.
+        return None
+    names = {inner: name for name, inner in trial.named_modules()}
+    hook = register_module_forward_pre_hook(lambda inner, _: entered.append(names.get(inner, "")))
+    try:
+        with torch.no_grad():
+            trial(*tensors)
+    except Exception as own:
+        path = entered[-1].removeprefix(PREFIX)
+        shapes = ", ".join(f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}" for tensor in tensors)
+        told = str(own).strip().split("\n")[0]
+        where = f" in {path}" if path and path != "model" else ""
+        return f"the model fails on these samples{where}: {type(own).__name__}: {told}. The batch is {shapes}" + _line(own)
+    finally:
+        hook.remove()
+    return None
 
 
 def _line(error: BaseException) -> str:
