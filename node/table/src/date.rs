@@ -160,7 +160,7 @@ fn without_weekday(cell: &str) -> &str {
     }
 }
 
-/// A month, a quarter or a week of a year, by its first day: Apr 2024, 04/2024, 04.2024, 2024Q2, Q2 2024, 2024-W17.
+/// A month, a quarter or a week of a year, by its first day: Apr 2024, Apr-24, 04/2024, 04.2024, 2024Q2, Q2 2024, 2024-W17.
 fn period(cell: &str) -> Option<Date> {
     let number = |text: &str, digits: std::ops::RangeInclusive<usize>| {
         let is_number = digits.contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -189,6 +189,13 @@ fn period(cell: &str) -> Option<Date> {
     }
     if let Some((year, of)) = halves(['W', 'w']) {
         return week(year, of);
+    }
+    // As spreadsheets show months.
+    if let Some((name, of)) = cell.split_once('-')
+        && let Some(of) = number(of, 2..=2)
+        && let Some(month) = month(name)
+    {
+        return valid(year(of, 2)?, month, 1);
     }
     let (first, year) = cell.rsplit_once([' ', '-', '/', '.'])?;
     let year = number(year, 4..=4).filter(|year| LIKELY.contains(&(*year as i32)))? as i32;
@@ -514,6 +521,7 @@ mod tests {
             ("2024-03", "2024-03-01"),
             ("Apr 2020", "2020-04-01"),
             ("April 2020", "2020-04-01"),
+            ("Apr-20", "2020-04-01"),
             ("04/2020", "2020-04-01"),
             ("2020Q2", "2020-04-01"),
             ("2020-Q2", "2020-04-01"),
@@ -558,6 +566,8 @@ mod tests {
             "12345",
             "2024.13",
             "May",
+            "5-May",
+            "May 20",
             "10/10",
             "3.5.7.2024",
             "Maria 5, 2024",

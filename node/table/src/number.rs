@@ -125,7 +125,12 @@ pub(crate) fn measured(cell: &str, comma: bool) -> Option<(f64, &str)> {
         ("", None) => behind(body)?,
         _ => (body, known),
     };
-    // The sign may also follow the currency.
+    // The sign, and what means it, may also follow the currency.
+    let inner = body.strip_prefix('(').and_then(|body| body.strip_suffix(')'));
+    let (body, is_behind) = match inner.filter(|_| !unit.is_empty()) {
+        Some(inner) => (inner.trim(), true),
+        None => (body, is_behind),
+    };
     let body = match unit.is_empty() {
         true => body,
         false => &body[signed(body).unwrap_or(0)..],
@@ -355,6 +360,7 @@ mod tests {
             (point("$"), "-$5", -5.0),
             (point("$"), "$-5", -5.0),
             (point("$"), "($5)", -5.0),
+            (point("$"), "$(1,005.50)", -1005.5),
             (point("$"), "5", 5.0),
             (point("EUR"), "25066.65 EUR", 25_066.65),
             (point("EUR"), "EUR 7", 7.0),
