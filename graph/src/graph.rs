@@ -285,7 +285,8 @@ impl Graph {
         let shapes = pass.shapes.clone();
         self.output(pass)?;
         let samples = inputs.first().and_then(|(_, own)| own.shape().first());
-        let work = Work::of(&self.nodes, &shapes, samples.copied().unwrap_or(1));
+        let samples = samples.copied().unwrap_or(1);
+        let work = Work::of(&self.nodes, &shapes, samples);
         let stored = self.constants.iter().chain(&self.whole.known);
         let kept = self.kept();
         let known = Known {
@@ -299,6 +300,7 @@ impl Graph {
         let known = std::mem::take(&mut self.whole.known);
         self.whole = Plan::of(&self.nodes, 0..self.nodes.len(), &kept, known);
         self.plans = Plans::default();
+        let work = work.with_bytes(&self.nodes, &shapes, samples);
         self.shapes = shapes;
         Ok(work)
     }

@@ -1,8 +1,9 @@
 //! How much a model multiplies, so that batches can be cut into pieces that are worth a processor's core.
 
 use crate::pass::Node;
+use std::collections::BTreeSet;
 
-/// The products with weights that a forward pass computes for a sample.
+/// The products with weights that a forward pass computes for a sample, and the memory that it takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {
     /// Rows that each matrix of weights is multiplied by: tokens in a language model, places in a convolution. Their mean, by
@@ -10,7 +11,28 @@ pub struct Work {
     pub rows: u64,
     /// Multiplications.
     pub products: u64,
+    /// Bytes of the results that a backward pass needs again.
+    pub bytes: u64,
 }
+
+/// Operations whose backward pass does not need what they read: the others keep it. Views and sums.
+const KEEP_NOTHING: [&str; 15] = [
+    "Add",
+    "Sub",
+    "Neg",
+    "Identity",
+    "Reshape",
+    "Transpose",
+    "Expand",
+    "Flatten",
+    "Squeeze",
+    "Unsqueeze",
+    "Concat",
+    "Slice",
+    "Split",
+    "ReduceMean",
+    "ReduceSum",
+];
 
 impl Work {
     /// That of these nodes, in a pass of this many samples that had these shapes.
@@ -25,7 +47,30 @@ impl Work {
         Self {
             rows: products.checked_div(weights).unwrap_or(0) / samples,
             products: products / samples,
+            bytes: 0,
         }
+    }
+
+    /// The bytes, for the nodes that run in the end. Only results that grow with the samples count.
+    pub(crate) fn with_bytes(self, nodes: &[Node], shapes: &[Option<Vec<usize>>], samples: usize) -> Self {
+        let made: BTreeSet<usize> = nodes
+            .iter()
+            .flat_map(|node| node.outputs.iter().flatten().copied())
+            .collect();
+        let keeps = nodes
+            .iter()
+            .filter(|node| !KEEP_NOTHING.contains(&node.kind.name));
+        let kept: BTreeSet<usize> = keeps
+            .flat_map(|node| node.inputs.iter().flatten().copied())
+            .collect();
+        let shape = |slot: &usize| shapes.get(*slot)?.as_deref();
+        let own = made
+            .intersection(&kept)
+            .filter_map(shape)
+            .filter(|shape| shape.first() == Some(&samples));
+        let all = own.fold(0u64, |sum, shape| sum.saturating_add(4 * elements(shape)));
+        let bytes = all / samples.max(1) as u64;
+        Self { bytes, ..self }
     }
 }
 

@@ -114,6 +114,8 @@ pub struct LoadedTask {
     pub files: Option<Data>,
     /// Whether its model can generate text, and what that needs.
     pub writing: Writing,
+    /// Bytes that a pass on a processor takes at least for a number of samples.
+    pub pass_bytes: Arc<dyn Fn(u32) -> u64 + Send + Sync>,
     /// The layers of its model.
     pub layers: Vec<Layer>,
     /// What a reader of its exported model needs to know.
@@ -403,6 +405,7 @@ fn load<T: Task>(
     let task = Arc::new(make(config)?);
     let (in_steps, in_spans, in_drawing) = (task.clone(), task.clone(), task.clone());
     let (in_finish, in_live, in_test, in_rows) = (task.clone(), task.clone(), task.clone(), task.clone());
+    let in_bytes = task.clone();
     #[cfg(not(target_family = "wasm"))]
     let (in_costs, in_inference) = (task.clone(), task.clone());
     Ok(LoadedTask {
@@ -421,6 +424,7 @@ fn load<T: Task>(
         rows: Arc::new(move |sample| in_rows.dataset().row(sample)),
         data: task.dataset().digest(),
         files,
+        pass_bytes: Arc::new(move |samples| in_bytes.pass_bytes(samples)),
         layers: task.layers(),
         metadata: task.metadata(),
         writing: match task.generator() {

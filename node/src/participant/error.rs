@@ -105,6 +105,20 @@ pub enum Error {
         /// Bytes that may be taken.
         limit: u64,
     },
+    /// The results of a pass over a batch do not fit beside the model.
+    #[error(
+        "this model takes about {:.0} MB of memory for {samples} samples at once, and this process can have {:.0}: write \
+         micro_batch=N or batch=N with fewer samples, or allow more with --memory",
+        .need.div_ceil(1_000_000), .limit / 1_000_000
+    )]
+    PassMemory {
+        /// Samples at once.
+        samples: u32,
+        /// Bytes that it needs.
+        need: u64,
+        /// Bytes that it may take.
+        limit: u64,
+    },
     /// Not even one step fits.
     #[error(
         "the largest step of this model takes about {:.0} MB of memory by itself, and {:.0} may be taken: allow more with \

@@ -1,7 +1,7 @@
 //! Sets up task, data, device and worker, for a new run or for an existing one that they are checked against.
 
 use crate::data::Stock;
-use crate::device::{self, DeviceRequest, OpenDevice};
+use crate::device::{self, DeviceKind, DeviceRequest, OpenDevice};
 use crate::options::{Length, Local, NewRun, SplitRun};
 use crate::participant::error::Error;
 use crate::participant::gpu_memory::Limit;
@@ -246,6 +246,19 @@ fn enough_memory(
     }
 }
 
+/// Whether there is room for what a pass over a founder's batch keeps, beside the model.
+fn enough_for_batch(run: &NewRun, loaded: &LoadedTask, model: u64, memory: Option<u64>) -> Result<(), Error> {
+    let samples = match run.micro_batch {
+        0 => run.batch.get(),
+        most => most.min(run.batch.get()),
+    };
+    let need = model.saturating_add((loaded.pass_bytes)(samples));
+    match memory::most(memory) {
+        Some(limit) if need > limit => Err(Error::PassMemory { samples, need, limit }),
+        _ => Ok(()),
+    }
+}
+
 impl RunSetup {
     /// Limits the workers to this many bytes of GPU memory, if a number is given.
     pub(super) fn limit_memory(&mut self, bytes: Option<u64>, manifest: &Manifest) -> Result<(), Error> {
@@ -311,6 +324,14 @@ pub(crate) fn prepare(
                 // Drawing one tensor at a time tells the need without the memory.
                 let parameters = loaded.layout(run.seed)?.len as u64;
                 enough_memory(parameters, (&optimizer, run.moments), given.memory)?;
+                if device.kind == DeviceKind::Cpu {
+                    enough_for_batch(
+                        run,
+                        &loaded,
+                        memory::of_whole(parameters, &optimizer, run.moments),
+                        given.memory,
+                    )?;
+                }
             }
             let whole = whole(&loaded, &device, run.seed, run.micro_batch)?;
             let layout = whole.worker.layout().clone();

@@ -306,6 +306,12 @@ pub trait Task: Send + Sync + Sized + 'static {
         1
     }
 
+    /// Bytes that a pass on a processor takes at least for this many samples, beside weights and gradients; 0: not known.
+    fn pass_bytes(&self, samples: u32) -> u64 {
+        let _ = samples;
+        0
+    }
+
     /// Whether the loss draws random numbers, as dropout does.
     fn draws(&self) -> bool {
         false

@@ -118,6 +118,7 @@ impl Shape {
         Work {
             rows: self.context as u64,
             products: self.context as u64 * weights as u64,
+            bytes: 0,
         }
     }
 

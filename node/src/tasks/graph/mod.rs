@@ -354,6 +354,13 @@ impl Task for ModelFile {
         pieces(samples, self.work)
     }
 
+    fn pass_bytes(&self, samples: u32) -> u64 {
+        let pieces = self.pieces(samples as usize).max(1);
+        self.work
+            .bytes
+            .saturating_mul((samples as usize).div_ceil(pieces) as u64)
+    }
+
     fn draws(&self) -> bool {
         self.graph.draws()
     }

@@ -93,6 +93,13 @@ fn a_model_is_read_within_the_memory_that_its_user_allows() {
 }
 
 #[test]
+fn the_memory_of_a_batch_grows_with_its_samples() {
+    let task = ModelFile::new(ModelFileConfig::default(), Some(&folder("mlp", 1))).unwrap();
+    assert!(task.pass_bytes(1) > 0);
+    assert_eq!(task.pass_bytes(64), 64 * task.pass_bytes(1));
+}
+
+#[test]
 fn the_seed_of_dropout_follows_from_the_samples() {
     let task = ModelFile::new(ModelFileConfig::default(), Some(&folder("mlp", 1))).unwrap();
     let device = Device::flex().autodiff();
