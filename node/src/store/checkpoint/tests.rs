@@ -238,7 +238,7 @@ fn a_newcomer_starts_where_it_came_in_and_may_be_moved_to_another_lineage() {
         head: run.head.clone(),
         digest: run.state.digest(),
     };
-    super::save(writer.dir(), &left, &run.state).unwrap();
+    super::save(writer.dir(), &left, &run.state, || ()).unwrap();
     assert_eq!(rounds(writer.dir()), [5, 8, 11]);
     go(&mut other, &mut writer, 1);
     drop(writer);
@@ -586,7 +586,7 @@ fn a_full_or_read_only_disk_loses_nothing() {
         head: saved.0,
         digest: saved.1.digest(),
     };
-    let error = super::save(&dir, &label, &saved.1).unwrap_err();
+    let error = super::save(&dir, &label, &saved.1, || ()).unwrap_err();
     assert!(
         matches!(error, CheckpointError::File(FileError::Denied(_))),
         "{error}"
