@@ -7,9 +7,10 @@ use crate::js::{self, bytes, object, words};
 use crate::page::{Failure, Kind, Page, State};
 use crate::run_task::load_inner;
 use annulus::data::Data;
+use annulus::data::gather::fetch;
 use annulus::data::provision::{
-    DataDialer, DataStream, FetchError, ListedFile, Listing, News, Pace, REST, SILENCE, Source, Store,
-    TAB_LIMIT, Trouble, fetch, silent, too_slow,
+    DataDialer, DataStream, FetchError, Here, ListedFile, Listing, News, PIECE, Pace, REST, SILENCE, Source,
+    Store, TAB_LIMIT, silent, too_slow,
 };
 use annulus::events::Event;
 use annulus::net::hello::Purpose;
@@ -58,7 +59,7 @@ pub async fn fetch_data(
         ),
     };
     let fetched = fetch(
-        &mut Guest { me },
+        &Guest { me },
         &mut store,
         first,
         files,
@@ -85,7 +86,7 @@ struct Guest<F> {
 impl<F: Fn() -> LocalPeer> DataDialer for Guest<F> {
     type DataStream = GuestStream;
 
-    async fn dial(&mut self, source: &Source) -> Result<GuestStream, DialError> {
+    async fn dial(&self, source: &Source) -> Result<GuestStream, DialError> {
         let session = dial(&(self.me)(), source.peer, &source.contact.0, Purpose::Data).await?;
         Ok(GuestStream {
             session,
@@ -93,7 +94,7 @@ impl<F: Fn() -> LocalPeer> DataDialer for Guest<F> {
         })
     }
 
-    async fn rest(&mut self) {
+    async fn rest(&self) {
         js::sleep(1000.0 * REST.as_secs_f64()).await;
     }
 }
@@ -155,33 +156,35 @@ impl Store for Memory<'_> {
         self.manifest.split.is_none() || self.factory.inner.is_some_and(|needs| needs(name))
     }
 
-    fn begin(&mut self, listing: &Listing) -> Result<Vec<u64>, String> {
-        let (known, wanted) = (self.listing.as_ref().map(Listing::digest), listing.digest());
-        if known != Some(wanted) {
-            self.files = Vec::new();
-            for ListedFile { size, .. } in &listing.files {
-                let mut file = Vec::new();
-                // All at once: growing would need room for the old and the new.
-                file.try_reserve_exact(usize::try_from(*size).unwrap_or(usize::MAX))
-                    .map_err(|_| format!("this tab has no room for {size} bytes of data"))?;
-                self.files.push(file);
-            }
+    fn begin(&mut self, listing: &Listing) -> Result<Vec<Here>, String> {
+        if self.listing.is_some() {
+            // All of it was here and was taken.
+            return Ok(vec![Here::default(); listing.files.len()]);
         }
-        // Another peer may call a single file otherwise.
         self.listing = Some(listing.clone());
-        Ok(self.files.iter().map(|file| file.len() as u64).collect())
+        let mut missing = Vec::new();
+        for ListedFile { size, .. } in &listing.files {
+            let mut file = Vec::new();
+            let len = usize::try_from(*size).unwrap_or(usize::MAX);
+            file.try_reserve_exact(len)
+                .map_err(|_| format!("this tab has no room for {size} bytes of data"))?;
+            file.resize(len, 0);
+            self.files.push(file);
+            missing.push(Here {
+                missing: (0..size.div_ceil(PIECE)).collect(),
+                ..Here::default()
+            });
+        }
+        Ok(missing)
     }
 
-    fn append(&mut self, file: usize, bytes: &[u8]) -> Result<(), String> {
-        self.files[file].extend_from_slice(bytes);
+    fn put(&mut self, file: usize, piece: u64, bytes: &[u8]) -> Result<(), String> {
+        self.files[file][(piece * PIECE) as usize..][..bytes.len()].copy_from_slice(bytes);
         Ok(())
     }
 
-    fn finish(&mut self) -> Result<(LoadedTask, Data), Trouble> {
-        let listing = self
-            .listing
-            .take()
-            .ok_or_else(|| Trouble::Here("nothing was begun".into()))?;
+    fn finish(&mut self) -> Result<(LoadedTask, Data), String> {
+        let listing = self.listing.clone().ok_or("nothing was begun")?;
         let names = listing.files.into_iter().map(|file| file.name);
         let files = std::mem::take(&mut self.files).into_iter().map(Bytes::from);
         let mut files: Vec<(String, Bytes)> = names.zip(files).collect();
@@ -192,7 +195,7 @@ impl Store for Memory<'_> {
                 Data::folder_in_memory(files)
             }
         };
-        let of_data = |error: TaskError| Trouble::Data(error.to_string());
+        let of_data = |error: TaskError| error.to_string();
         if self.manifest.split.is_some() {
             // These are some of the files, each of which has been checked.
             let loaded = load_inner(self.factory, self.manifest, Some(&data));
@@ -201,12 +204,7 @@ impl Store for Memory<'_> {
         let loaded = (self.factory.load)(&self.manifest.task_config, Some(&data)).map_err(of_data)?;
         match loaded.data == self.manifest.data {
             true => Ok((loaded, data)),
-            false => Err(Trouble::Data("its digest is another".into())),
+            false => Err("the run's files are not the data that its manifest names".into()),
         }
-    }
-
-    fn clear(&mut self) -> Result<(), String> {
-        (self.listing, self.files) = (None, Vec::new());
-        Ok(())
     }
 }

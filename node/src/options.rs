@@ -346,6 +346,8 @@ pub struct Local {
     pub power: f64,
     /// Bytes of memory that it may take; none: as many as the machine allows.
     pub memory: Option<u64>,
+    /// Bytes of disk that all fetched data may take; none: 64 GiB.
+    pub cache: Option<u64>,
     /// Most spans of a split model that it holds; none: as many as fit.
     pub spans: Option<NonZeroU16>,
     /// Bytes of GPU memory that it may reserve; none: as many as it needs.
@@ -389,6 +391,7 @@ impl Default for Local {
             eval_every: 0,
             power: 1.0,
             memory: None,
+            cache: None,
             spans: None,
             gpu_memory: None,
             cores: None,

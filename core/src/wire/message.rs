@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 
 /// Version of the messages and all that is in them. The handshake refuses peers of another version by its first
 /// word. Change it with every field, and with every rule by which members derive who computes what.
-pub const VERSION: u16 = 28;
+pub const VERSION: u16 = 29;
 
 /// Most bytes of a frame's meta part. Fits a full view's headers with contacts.
 pub const META_LIMIT: usize = 1 << 20;

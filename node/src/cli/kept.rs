@@ -33,7 +33,7 @@ enum Form {
 
 /// All that a folder keeps. Paths are not among it: a folder may come from somebody else, and its peer must not read or show files
 /// that its user did not name.
-static KEPT: [Keeps; 26] = [
+static KEPT: [Keeps; 27] = [
     keeps("keep-data", Form::Flag, true),
     keeps("no-port-mapping", Form::Flag, true),
     keeps("no-announce", Form::Flag, true),
@@ -49,6 +49,7 @@ static KEPT: [Keeps; 26] = [
     keeps("page-copy", Form::Option, false),
     keeps("power", Form::Option, true),
     keeps("memory", Form::Option, true),
+    keeps("cache", Form::Option, true),
     keeps("spans", Form::Option, true),
     keeps("gpu-memory", Form::Option, true),
     keeps("cores", Form::Option, true),

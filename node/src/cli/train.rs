@@ -155,6 +155,10 @@ pub struct LocalArgs {
     /// and what is free.
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     pub memory: Option<u64>,
+    /// The most disk for data fetched from other peers, such as 20G (default: 64 GiB). The least recently used data goes first;
+    /// a run whose data is larger needs a copy by --data.
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    pub cache: Option<u64>,
     /// Of a split model, the most spans that this peer holds, even if more fit.
     #[arg(long, value_name = "N")]
     pub spans: Option<NonZeroU16>,
@@ -232,6 +236,7 @@ impl LocalArgs {
             }),
             power: self.power,
             memory: self.memory,
+            cache: self.cache,
             spans: self.spans,
             gpu_memory: self.gpu_memory,
             cores: self.cores,

@@ -33,7 +33,6 @@ impl RunSetup {
         requests: &Requests,
     ) -> Result<(), Error> {
         use super::run_setup::Computes;
-        use crate::data::Stock;
         use crate::trainer::external::{External, Facts};
 
         let Computes::Whole(whole) = &mut self.computes else {
@@ -47,10 +46,15 @@ impl RunSetup {
                  annulus.member of the Python package starts it so"
             ))
         })?;
+        let data = self
+            .files
+            .as_ref()
+            .map(|files| files.plain(&local.out.join("data")));
+        let data = data.transpose().map_err(|error| Error::Task(error.into()))?;
         let facts = Facts {
             samples: manifest.samples.get(),
             rows: whole.rows.clone(),
-            data: self.files.as_ref().map(Stock::path),
+            data: data.as_deref(),
         };
         let factory = whole.worker_factory.clone();
         let init = move || factory().expect("one was made before").init();

@@ -2,7 +2,6 @@
 
 use crate::data::Data;
 use crate::data::cache::{self, Place};
-use crate::data::provision::Trouble;
 use crate::options::NewRun;
 use crate::participant::error::Error;
 use crate::participant::memory;
@@ -188,19 +187,19 @@ fn find_data<T>(
     Err(why.unwrap_or(Error::NoData(looked)))
 }
 
-/// Whether the data at a path is the run's.
+/// Whether the data at a path is the run's, or why not.
 pub(crate) fn check_data(
     manifest: &Manifest,
     (path, memory): (&Path, Option<u64>),
     factories: &[TaskFactory],
-) -> Result<(), Trouble> {
+) -> Result<(), String> {
     match load_of_run(manifest, (Some(path), memory), factories) {
         Ok(_) => Ok(()),
-        Err(Error::OtherData { found, .. }) => Err(Trouble::Data(format!(
-            "its digest is {found}, not {}",
+        Err(Error::OtherData { found, .. }) => Err(format!(
+            "the run's files have the digest {found}, and its manifest names {}: ask its founder for the right ones",
             manifest.data
-        ))),
-        Err(error) => Err(Trouble::Data(error.to_string())),
+        )),
+        Err(error) => Err(error.to_string()),
     }
 }
 

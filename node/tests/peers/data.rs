@@ -68,10 +68,25 @@ fn fetched(node: &Node) -> Vec<(u64, u64)> {
 }
 
 /// Where a peer keeps what it has fetched.
-fn kept(node: &Node, kind: &str) -> Option<PathBuf> {
+fn kept(node: &Node) -> Option<PathBuf> {
     let entries = std::fs::read_dir(cache_of(&node.dir)).ok()?;
     let mut paths = entries.map(|entry| entry.expect("an entry").path());
-    paths.find(|path| path.extension().is_some_and(|extension| extension == kind))
+    paths.find(|path| path.extension().is_some_and(|extension| extension == "blocks"))
+}
+
+/// The pieces that a peer has fetched.
+fn pieces(folder: &Path) -> Vec<String> {
+    let names = std::fs::read_dir(folder).expect("a folder");
+    let names = names.map(|entry| {
+        entry
+            .expect("an entry")
+            .file_name()
+            .to_string_lossy()
+            .into_owned()
+    });
+    let mut names: Vec<String> = names.filter(|name| name.contains('-')).collect();
+    names.sort();
+    names
 }
 
 /// Waits for a peer's end and returns its error as one line.
@@ -99,10 +114,11 @@ fn a_newcomer_fetches_a_text_and_keeps_it() {
     let told = fetched(&second);
     assert_eq!(told.first(), Some(&(0, 3_000_000)));
     assert_eq!(told.last(), Some(&(3_000_000, 3_000_000)));
-    assert!(told.len() > 10 && told.is_sorted(), "{told:?}");
-    assert_eq!(kept(&second, "partial"), None);
-    let cached = kept(&second, "file").expect("the data").join("book.txt");
-    assert_eq!(std::fs::read_to_string(&cached).expect("text"), book);
+    assert!(told.len() == 4 && told.is_sorted(), "{told:?}");
+    let cached = kept(&second).expect("the data");
+    assert_eq!(pieces(&cached), ["0-0", "0-1", "0-2"]);
+    let read = |name| std::fs::read_to_string(cached.join(name)).expect("text");
+    assert_eq!(["0-0", "0-1", "0-2"].map(read).concat(), book);
     // A peer that has fetched the data hands it out too.
     let other = second.ticket();
     let mut third = join(&folder, "third", &other, &[]);
@@ -116,12 +132,18 @@ fn a_newcomer_fetches_a_text_and_keeps_it() {
     // The next time it is there already; and what has been damaged meanwhile is fetched again.
     for damaged in [false, true] {
         if damaged {
-            std::fs::write(&cached, "something else ".repeat(100)).expect("writable");
+            let spoilt = "something else ".repeat(100_000);
+            std::fs::write(cached.join("0-1"), &spoilt[..1 << 20]).expect("writable");
         }
         std::fs::remove_dir_all(&second.dir).expect("removable");
         second = join(&folder, "second", &ticket, &[]);
         second.members(2);
-        assert_eq!(!fetched(&second).is_empty(), damaged);
+        // No more than the piece.
+        let told = fetched(&second);
+        assert_eq!(
+            told.first().map(|(bytes, _)| *bytes),
+            damaged.then_some(3_000_000 - (1 << 20))
+        );
         assert!(second.leave(), "{}", second.errors());
     }
     assert_audited(&second);
@@ -182,7 +204,8 @@ fn an_interrupted_newcomer_goes_on_the_next_time() {
         seen.is("fetch") && seen.event["bytes"].as_u64() > Some(4_000_000)
     });
     second.kill();
-    assert!(kept(&second, "partial").is_some() && kept(&second, "file").is_none());
+    let before = pieces(&kept(&second).expect("a part"));
+    assert!((4..39).contains(&before.len()), "{before:?}");
     second = join(&folder, "second", &ticket, &[]);
     second.members(2);
     second.rounds(5);
@@ -207,7 +230,7 @@ fn data_that_is_kept_reaches_nobody() {
     for words in ["keep its data to themselves", "--data"] {
         assert!(told.contains(words), "{words:?} is not in: {told}");
     }
-    assert_eq!(kept(&second, "file"), None);
+    assert_eq!(kept(&second), None);
     // With data of its own it is welcome, but not with other data.
     let file = home(&folder, "second").join("mine.txt");
     let data = file.display().to_string();
@@ -268,11 +291,8 @@ fn a_data_set_of_several_files() {
     second.members(2);
     // More than are compared: its first ones are the founder's news of it.
     second.rounds(30);
-    let cached = kept(&second, "folder").expect("the data");
-    let names = std::fs::read_dir(cached).expect("a folder");
-    let mut names: Vec<_> = names.map(|entry| entry.expect("an entry").file_name()).collect();
-    names.sort();
-    assert_eq!(names, ["images-idx3-ubyte", "labels-idx1-ubyte"]);
+    // A piece of each of the two.
+    assert_eq!(pieces(&kept(&second).expect("the data")), ["0-0", "1-0"]);
     for node in [&mut second, &mut founder] {
         assert!(node.leave(), "{}", node.errors());
     }
@@ -314,7 +334,7 @@ fn data_that_a_member_has_lost_is_told_at_both_ends() {
     assert!(second.leave(), "{}", second.errors());
     std::fs::remove_file(home(&folder, "founder").join("book.txt")).expect("removable");
     let told = refusal(&mut join(&folder, "third", &ticket, &[]));
-    let named = format!("{}: it no longer has the file", &peer[..8]);
+    let named = format!("{}: it no longer has all of the data", &peer[..8]);
     assert!(told.contains(&named), "{named:?} is not in: {told}");
     founder.wait("word of it", |seen| {
         let told = seen.event["message"].as_str().unwrap_or_default();

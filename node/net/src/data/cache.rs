@@ -1,36 +1,36 @@
 //! Caches data that was fetched from other peers. Each set has a place named by its digest.
 //!
 //! ```text
-//! DIGEST.file/NAME    a data set of one file        DIGEST.partial/    one that is still being fetched
-//! DIGEST.folder/      one that is a folder          DIGEST.lock        held by the process that fetches it
-//! DIGEST.path         where else on this machine the data was
-//! DIGEST.runs         the runs whose peers may fetch it from here
-//! DIGEST.used         when it was last used, by its modification time
+//! DIGEST.blocks/   its pieces (`pieces.rs`)      DIGEST.lock    held by the process that fetches it
+//! DIGEST.used      when it was last used, by its modification time; locked while it is used
+//! DIGEST.path      where else on this machine the data was
+//! DIGEST.runs      the runs whose peers may fetch it from here
 //! ```
 //!
-//! The cache has at most [`LIMIT`] bytes. It drops the least recently used sets to make room.
+//! The cache has a budget. To make room it drops pieces of the least recently used set, the oldest first, and none that
+//! is in use. Each piece is written as a whole, so a crash leaves it or nothing.
 //!
-//! A place gets its name only after its content was checked against the digest. This module does not know where data
-//! comes from.
+//! This module does not know where data comes from.
 
-use crate::data::provision::{ListedFile, Listing, Store, Trouble};
-use crate::data::tree::BLOCK;
+use crate::data::pieces::{LISTING, MARK, Pieces, nodes_name, piece_name, used_file};
+use crate::data::provision::{Here, Listing, Store};
 use crate::files::{At, FileError, PARTIAL, read_limited, remove_if_there, write_atomic};
 use crate::open;
 use crate::user_folders;
 use annulus_core::{Digest, RunId};
-use std::cmp::Ordering;
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
 use std::fs::{self, DirEntry, File, OpenOptions, TryLockError};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+/// The suffix of a set's folder of pieces.
+const BLOCKS: &str = ".blocks";
+
 /// The environment variable that names another folder for fetched data.
 const VARIABLE: &str = "ANNULUS_CACHE";
 
-/// Most bytes in the cache.
+/// Most bytes in the cache if its user names no budget.
 pub const LIMIT: u64 = 64 << 30;
 
 /// Longest note of paths, and most paths in it: guesses.
@@ -61,15 +61,16 @@ impl Place {
         Self { folder, digest }
     }
 
-    /// The path of the data for the task, if it is here.
+    /// The path of the data for the task, if all of it is here.
     pub fn found(&self) -> Option<PathBuf> {
-        let folder = self.named(".folder");
-        let found = match folder.is_dir() {
-            true => folder,
-            false => fs::read_dir(self.named(".file")).ok()?.next()?.ok()?.path(),
-        };
-        self.use_now();
-        Some(found)
+        let folder = self.named(BLOCKS);
+        let pieces = Pieces::open(&folder)?;
+        let files = 0..pieces.listing().files.len();
+        let whole = files.into_iter().all(|file| pieces.missing(file).is_empty());
+        whole.then(|| {
+            let _ = self.use_now();
+            folder
+        })
     }
 
     /// Remembers a path on this machine at which a user had the data. Others are remembered too: a copy that is made and deleted
@@ -119,16 +120,10 @@ impl Place {
     }
 
     /// Notes the time of use. If that fails, the data set is dropped sooner.
-    fn use_now(&self) {
-        let file = open::lock_file(&self.named(".used"));
-        let _ = file.and_then(|file| file.set_modified(SystemTime::now()));
-    }
-
-    /// Removes the set because it is damaged.
-    pub fn remove(&self) -> Result<(), FileError> {
-        [".folder", ".file"]
-            .iter()
-            .try_for_each(|kind| remove_dir(&self.named(kind)))
+    fn use_now(&self) -> std::io::Result<File> {
+        let file = open::lock_file(&self.named(".used"))?;
+        file.set_modified(SystemTime::now())?;
+        Ok(file)
     }
 
     /// Prepares to fetch. If another process on this machine fetches the same set, calls `wait` once and waits for it.
@@ -150,62 +145,58 @@ impl Place {
                 Err(TryLockError::Error(error)) => return Err(FileError::new(&path, error)),
             }
         }
+        let used = self.use_now().at(&path)?;
+        used.lock_shared().at(&path)?;
         Ok(Fetching {
             place: self.clone(),
-            _lock: lock,
+            _locks: [lock, used],
         })
     }
 
-    /// Drops other sets, the least recently used first, until this many bytes fit within the limit. Keeps those that
-    /// another process is fetching, and those that cannot be removed.
+    /// Drops pieces of other sets until this many bytes fit within the limit.
     fn make_room(&self, bytes: u64, limit: u64) -> Result<(), FileError> {
-        let mut sets = BTreeMap::new();
+        let (mut kept, mut free) = (0u64, Vec::new());
         for entry in fs::read_dir(&self.folder).at(&self.folder)? {
             let path = entry.at(&self.folder)?.path();
-            let name = path
-                .file_name()
-                .unwrap_or_default()
-                .to_string_lossy()
-                .into_owned();
-            let Some((digest, kind)) = name.split_once('.') else {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            let digest = name.strip_suffix(BLOCKS).and_then(Digest::from_hex);
+            if digest.is_none_or(|digest| digest == self.digest) {
                 continue;
-            };
-            let Some(digest) = Digest::from_hex(digest).filter(|digest| *digest != self.digest) else {
-                continue;
-            };
-            let (size, used): &mut (u64, _) = sets.entry(digest).or_insert((0, SystemTime::UNIX_EPOCH));
-            match kind {
-                "file" | "folder" | "partial" => *size += size_of(&path),
-                "used" => *used = path.metadata().and_then(|file| file.modified()).unwrap_or(*used),
-                _ => {}
+            }
+            let mut pieces: Vec<_> = fs::read_dir(&path)
+                .into_iter()
+                .flatten()
+                .flatten()
+                .filter_map(size_and_time)
+                .collect();
+            kept += pieces.iter().map(|(_, size, _)| size).sum::<u64>();
+            pieces.sort();
+            // Those who use it hold a lock.
+            if let Ok(used) = open::lock_file(&used_file(&path))
+                && used.try_lock().is_ok()
+            {
+                free.push((
+                    used.metadata().and_then(|used| used.modified()).ok(),
+                    path,
+                    pieces,
+                    used,
+                ));
             }
         }
-        let mut sets: Vec<_> = sets.into_iter().filter(|(_, (size, _))| *size > 0).collect();
-        sets.sort_by_key(|(_, (_, used))| *used);
-        let mut kept: u64 = sets.iter().map(|(_, (size, _))| size).sum();
-        for (digest, (size, _)) in sets {
-            if kept.saturating_add(bytes) <= limit {
-                break;
+        free.sort_by_key(|(used, ..)| *used);
+        for (_, path, pieces, _lock) in free {
+            for (_, size, piece) in pieces {
+                if kept.saturating_add(bytes) <= limit {
+                    return Ok(());
+                }
+                if fs::remove_file(piece).is_ok() {
+                    kept -= size;
+                }
             }
-            // Some systems refuse to remove a set while it is read. It does no harm.
-            if let Ok(true) = Self::new(self.folder.clone(), digest).forget() {
-                kept -= size;
-            }
+            // Some systems refuse to remove what is read. It does no harm.
+            let _ = fs::remove_dir_all(&path);
         }
         Ok(())
-    }
-
-    /// Removes the whole set, unless it is being fetched. Returns whether it did.
-    fn forget(&self) -> Result<bool, FileError> {
-        let path = self.named(".lock");
-        let lock = open::lock_file(&path).at(&path)?;
-        if lock.try_lock().is_err() {
-            return Ok(false);
-        }
-        self.remove()?;
-        remove_dir(&self.named(PARTIAL))?;
-        remove_if_there(&self.named(".used"))?;
-        Ok(true)
     }
 
     fn named(&self, kind: &str) -> PathBuf {
@@ -217,147 +208,141 @@ impl Place {
 #[derive(Debug)]
 pub struct Fetching {
     place: Place,
-    _lock: File,
+    _locks: [File; 2],
 }
 
 impl Fetching {
-    /// A store in which `is_it` decides whether the data at a path is the right one.
-    pub fn into_store<F: FnMut(&Path) -> Result<(), Trouble>>(self, is_it: F) -> Partial<F> {
-        Partial {
+    /// A store within a budget of bytes, in which `is_it` decides whether the data at a path is the right one.
+    pub fn into_store<F: FnMut(&Path) -> Result<(), String>>(self, budget: u64, is_it: F) -> Arriving<F> {
+        Arriving {
             fetching: self,
+            budget,
             is_it,
-            listing: Listing {
-                folder: false,
-                files: Vec::new(),
-            },
-            open: None,
+            listing: Vec::new(),
+            nodes: BTreeMap::new(),
         }
     }
 }
 
 /// The [`Store`] of data that is being fetched.
-pub struct Partial<F> {
+pub struct Arriving<F> {
     fetching: Fetching,
+    budget: u64,
     is_it: F,
-    listing: Listing,
-    /// The file that is being written.
-    open: Option<(usize, File)>,
+    /// As it is written.
+    listing: Vec<u8>,
+    /// The nodes of each file, as they are written.
+    nodes: BTreeMap<usize, Vec<u8>>,
 }
 
-impl<F> Partial<F> {
-    fn dir(&self) -> PathBuf {
-        self.fetching.place.named(PARTIAL)
+impl<F> Arriving<F> {
+    fn folder(&self) -> PathBuf {
+        self.fetching.place.named(BLOCKS)
     }
 
-    fn ready(&self) -> Result<Vec<u64>, FileError> {
-        let dir = self.dir();
-        make_folder(&dir)?;
-        let there: Result<Vec<_>, _> = fs::read_dir(&dir).at(&dir)?.collect();
-        let there: Vec<PathBuf> = there.at(&dir)?.iter().map(DirEntry::path).collect();
-        match (&there[..], &self.listing.files[..], self.listing.folder) {
-            // Another peer may have another name for a single file. The part that has arrived is kept under the new
-            // name.
-            ([path], [file], false) => fs::rename(path, dir.join(&file.name)).at(path)?,
-            _ => {
-                let names: Vec<&OsStr> = self.listing.files.iter().map(|file| file.name.as_ref()).collect();
-                let unwanted = |path: &&PathBuf| path.file_name().is_none_or(|name| !names.contains(&name));
-                for path in there.iter().filter(unwanted) {
-                    fs::remove_file(path).at(path)?;
-                }
-            }
+    fn ready(&mut self, listing: &Listing) -> Result<Vec<Here>, FileError> {
+        self.fetching.place.make_room(listing.total(), self.budget)?;
+        let folder = self.folder();
+        if Pieces::open(&folder).is_none_or(|pieces| pieces.listing().digest() != listing.digest()) {
+            // The same data in other files, or a listing that a crash has cut off.
+            remove_dir(&folder)?;
+            self.listing = [
+                MARK,
+                &postcard::to_allocvec(listing).expect("plain data can be encoded"),
+            ]
+            .concat();
+            self.nodes.clear();
+            self.write_facts()?;
         }
-        let mut have = Vec::new();
-        for ListedFile { name, size, .. } in &self.listing.files {
-            let path = dir.join(name);
-            let file = open::own(&path, OpenOptions::new().create(true).append(true)).at(&path)?;
-            let len = file.metadata().at(&path)?.len();
-            // A longer file is something else, and only a part of the last block may have reached the disk.
-            let keep = match len.cmp(size) {
-                Ordering::Less => len - len % BLOCK as u64,
-                Ordering::Equal => len,
-                Ordering::Greater => 0,
-            };
-            file.set_len(keep).at(&path)?;
-            have.push(keep);
+        let left = fs::read_dir(&folder).at(&folder)?.flatten();
+        for left in left.filter(|entry| entry.file_name().to_string_lossy().ends_with(PARTIAL)) {
+            remove_if_there(&left.path())?;
         }
-        Ok(have)
-    }
-
-    fn write(&mut self, file: usize, bytes: &[u8]) -> Result<(), FileError> {
-        let path = self.dir().join(&self.listing.files[file].name);
-        let out = match &mut self.open {
-            Some((open, out)) if *open == file => out,
-            _ => {
-                let out = OpenOptions::new().append(true).open(&path).at(&path)?;
-                &mut self.open.insert((file, out)).1
-            }
+        let path = folder.join(LISTING);
+        self.listing = fs::read(&path).at(&path)?;
+        let gone = || FileError::new(&path, std::io::ErrorKind::NotFound.into());
+        let pieces = Pieces::open(&folder).ok_or_else(gone)?;
+        let here = |file| {
+            let nodes = pieces
+                .proof(file)
+                .map(|proof| proof.nodes().to_vec())
+                .unwrap_or_default();
+            let missing = pieces.missing(file);
+            Here { nodes, missing }
         };
-        out.write_all(bytes).at(&path)
+        let here: Vec<Here> = (0..listing.files.len()).map(here).collect();
+        let nodes = here.iter().map(|here| here.nodes.clone()).enumerate();
+        self.nodes = nodes.filter(|(_, nodes)| !nodes.is_empty()).collect();
+        Ok(here)
     }
 
-    /// Gives the place its final name.
-    fn settle(&self) -> Result<PathBuf, FileError> {
-        let place = &self.fetching.place;
-        let dir = self.dir();
-        for ListedFile { name, .. } in &self.listing.files {
-            let path = dir.join(name);
-            // Opened for writing, since some systems flush nothing otherwise.
-            let file = OpenOptions::new().append(true).open(&path);
-            file.and_then(|file| file.sync_all()).at(&path)?;
-        }
-        place.remove()?;
-        let to = place.named(if self.listing.folder { ".folder" } else { ".file" });
-        fs::rename(&dir, &to).at(&to)?;
-        place.use_now();
-        Ok(match self.listing.folder {
-            true => to,
-            false => to.join(&self.listing.files[0].name),
-        })
+    /// Writes all but the pieces.
+    fn write_facts(&self) -> Result<(), FileError> {
+        let folder = self.folder();
+        make_folder(&folder)?;
+        write(&folder.join(LISTING), &self.listing)?;
+        let mut nodes = self.nodes.iter();
+        nodes.try_for_each(|(file, nodes)| write(&folder.join(nodes_name(*file)), nodes))
+    }
+
+    /// Writes a file, also if somebody has removed the folder.
+    fn add(&self, name: String, bytes: &[u8]) -> Result<(), String> {
+        let path = self.folder().join(name);
+        let written = match write(&path, bytes) {
+            Err(FileError::NoFolder(_)) => self.write_facts().and_then(|()| write(&path, bytes)),
+            written => written,
+        };
+        written.map_err(|error| error.to_string())
     }
 }
 
-impl<F: FnMut(&Path) -> Result<(), Trouble>> Store for Partial<F> {
+impl<F: FnMut(&Path) -> Result<(), String>> Store for Arriving<F> {
     type Whole = PathBuf;
 
-    fn begin(&mut self, listing: &Listing) -> Result<Vec<u64>, String> {
-        self.open = None;
-        self.listing = listing.clone();
-        let place = &self.fetching.place;
-        let room = place.make_room(listing.total(), LIMIT);
-        room.and_then(|()| self.ready())
-            .map_err(|error| error.to_string())
+    fn begin(&mut self, listing: &Listing) -> Result<Vec<Here>, String> {
+        self.ready(listing).map_err(|error| error.to_string())
     }
 
-    fn append(&mut self, file: usize, bytes: &[u8]) -> Result<(), String> {
-        self.write(file, bytes).map_err(|error| error.to_string())
+    fn prove(&mut self, file: usize, nodes: &[u8]) -> Result<(), String> {
+        self.nodes.insert(file, nodes.to_vec());
+        self.add(nodes_name(file), nodes)
     }
 
-    fn finish(&mut self) -> Result<PathBuf, Trouble> {
-        self.open = None;
-        let dir = self.dir();
-        let path = match self.listing.folder {
-            true => dir,
-            false => dir.join(&self.listing.files[0].name),
-        };
-        (self.is_it)(&path)?;
-        self.settle().map_err(|error| Trouble::Here(error.to_string()))
+    fn put(&mut self, file: usize, piece: u64, bytes: &[u8]) -> Result<(), String> {
+        self.add(piece_name(file, piece), bytes)
     }
 
-    fn clear(&mut self) -> Result<(), String> {
-        self.open = None;
-        remove_dir(&self.dir()).map_err(|error| error.to_string())
+    fn finish(&mut self) -> Result<PathBuf, String> {
+        let folder = self.folder();
+        (self.is_it)(&folder)?;
+        Ok(folder)
     }
 }
 
-/// Bytes of a file, or of the files in a folder.
-fn size_of(path: &Path) -> u64 {
-    let Ok(entries) = fs::read_dir(path) else {
-        return path.metadata().map_or(0, |file| file.len());
-    };
-    let sizes = entries
-        .flatten()
-        .map(|entry| entry.metadata().map_or(0, |file| file.len()));
-    sizes.sum()
+/// Writes a file as a whole. It need not survive a power failure, since what is read is proven.
+fn write(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
+    let partial = path.with_extension(&PARTIAL[1..]);
+    let written = open::own(
+        &partial,
+        OpenOptions::new().create(true).write(true).truncate(true),
+    )
+    .map_err(|error| FileError::of_new(path, error))
+    .and_then(|mut file| file.write_all(bytes).at(path))
+    .and_then(|()| fs::rename(&partial, path).at(path));
+    if written.is_err() {
+        let _ = fs::remove_file(&partial);
+    }
+    written
+}
+
+/// When a piece was written, its size and its path; none if this is another file.
+fn size_and_time(entry: DirEntry) -> Option<(Option<SystemTime>, u64, PathBuf)> {
+    let is_piece = entry.file_name().to_string_lossy().contains('-');
+    let found = entry
+        .metadata()
+        .ok()
+        .filter(|found| is_piece && found.is_file())?;
+    Some((found.modified().ok(), found.len(), entry.path()))
 }
 
 /// Makes a folder, and those above it.

@@ -7,13 +7,15 @@ use std::borrow::Cow;
 use std::fs::File;
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use annulus_core::Digest;
 use bytes::Bytes;
 
 use super::error::DataError;
+use super::pieces::Pieces;
+use super::tree::{PIECE, piece};
 use crate::open;
 
 /// Bytes per read while the whole file is read: few enough to stay in the cache.
@@ -27,6 +29,8 @@ pub struct Contents(Place);
 enum Place {
     Held(Bytes),
     OnDisk(Box<OnDisk>),
+    /// A file that was fetched, by its number.
+    Fetched(Arc<Pieces>, usize),
 }
 
 #[derive(Debug)]
@@ -50,6 +54,11 @@ impl Contents {
     /// Bytes in memory.
     pub fn of(bytes: impl Into<Bytes>) -> Self {
         Self(Place::Held(bytes.into()))
+    }
+
+    /// The bytes of a file that was fetched.
+    pub(super) fn of_pieces(pieces: Arc<Pieces>, file: usize) -> Self {
+        Self(Place::Fetched(pieces, file))
     }
 
     /// The bytes of a file on disk.
@@ -77,6 +86,7 @@ impl Contents {
         match &self.0 {
             Place::Held(bytes) => bytes.len() as u64,
             Place::OnDisk(file) => file.len,
+            Place::Fetched(pieces, file) => pieces.listing().files[*file].size,
         }
     }
 
@@ -93,6 +103,10 @@ impl Contents {
     pub fn read_all(&self, visit: impl FnMut(&[u8])) -> Result<Digest, DataError> {
         match &self.0 {
             Place::Held(bytes) => hash(bytes.chunks(AT_ONCE).map(|part| Ok(Cow::Borrowed(part))), visit),
+            Place::Fetched(pieces, file) => {
+                let read = |index| pieces.part(*file, piece(self.len(), index)).map(Cow::Owned);
+                hash((0..self.len().div_ceil(PIECE)).map(read), visit)
+            }
             Place::OnDisk(file) => {
                 let mut seen = file.seen.lock().unwrap_or_else(PoisonError::into_inner);
                 let (digest, changed) = file.read_all(visit)?;
@@ -119,6 +133,7 @@ impl Contents {
         match &self.0 {
             Place::Held(bytes) => Ok(Cow::Borrowed(&bytes[range.start as usize..range.end as usize])),
             Place::OnDisk(file) => file.part(range).map(Cow::Owned),
+            Place::Fetched(pieces, file) => pieces.part(*file, range).map(Cow::Owned),
         }
     }
 }

@@ -34,6 +34,15 @@ pub enum DataError {
         /// The file.
         path: PathBuf,
     },
+    /// A part of data that was fetched is gone, or is not what was fetched.
+    #[error(
+        "the data that was fetched has lost {path}: start the peer again, and it fetches that part again",
+        path = .path.display()
+    )]
+    Lost {
+        /// The part.
+        path: PathBuf,
+    },
     /// A folder has none of the expected files.
     #[error("{folder} holds no data set: it should hold {expected}", folder = .folder.display())]
     NothingFound {

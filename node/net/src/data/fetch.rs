@@ -164,7 +164,7 @@ fn no_answer() -> DialError {
 impl DataDialer for Guest {
     type DataStream = GuestStream;
 
-    async fn dial(&mut self, source: &Source) -> Result<GuestStream, DialError> {
+    async fn dial(&self, source: &Source) -> Result<GuestStream, DialError> {
         let reach = async {
             let addresses = source.contact.0.clone();
             let connection = connect(&self.endpoint, &self.configs, addresses, Some(source.peer)).await?;
@@ -183,7 +183,7 @@ impl DataDialer for Guest {
         reached.unwrap_or_else(|_| Err(no_answer()))
     }
 
-    async fn rest(&mut self) {
+    async fn rest(&self) {
         sleep(REST).await;
     }
 }

@@ -1,10 +1,11 @@
-//! The files that a run learns from: on disk natively, in memory in a browser's tab.
+//! The files that a run learns from: on disk natively, as they were or in pieces, and in memory in a browser's tab.
 //!
 //! A task asks for files by name and reads them. The names are recorded, because exactly these files are handed to
 //! peers that lack them. This module knows nothing of formats, devices or peers.
 
 use std::collections::BTreeSet;
 use std::io::{Cursor, ErrorKind, Read};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -12,6 +13,8 @@ use bytes::Bytes;
 
 use super::contents::Contents;
 use super::error::DataError;
+use super::pieces::{Pieces, PiecesReader};
+use super::tree::Blocks;
 use crate::open;
 
 /// The user's data: one file, or a folder of files. Clones are the same data.
@@ -35,21 +38,39 @@ struct Inner {
     /// The name in messages, and the path if it is on disk.
     path: PathBuf,
     folder: bool,
-    /// Files in memory; none if the data is on disk.
-    held: Option<Vec<(String, Bytes)>>,
+    place: Place,
     /// The names of files that were asked for.
     used: Mutex<BTreeSet<String>>,
     /// Bytes of memory that a task may take to read them; none: the task knows.
     memory: Option<u64>,
 }
 
+/// Where the files are.
+#[derive(Debug)]
+enum Place {
+    /// At the path.
+    Disk,
+    /// In memory: names and contents.
+    Memory(Vec<(String, Bytes)>),
+    /// In the pieces that were fetched, which lie at the path.
+    Pieces(Arc<Pieces>),
+}
+
 impl Data {
-    /// The file or folder at a path.
+    /// The file or folder at a path, or the data that was fetched and is kept there in pieces.
     ///
     /// # Errors
     ///
     /// If there is neither a plain file nor a folder.
     pub fn open(path: &Path) -> Result<Self, DataError> {
+        if let Some(pieces) = Pieces::open(path) {
+            let folder = pieces.listing().folder;
+            return Ok(Self::new(
+                path.to_owned(),
+                folder,
+                Place::Pieces(Arc::new(pieces)),
+            ));
+        }
         let found = std::fs::metadata(path).and_then(|metadata| {
             let folder = metadata.is_dir();
             if !folder {
@@ -58,26 +79,26 @@ impl Data {
             Ok(folder)
         });
         let folder = found.map_err(|source| DataError::of(path, source))?;
-        Ok(Self::new(path.to_owned(), folder, None))
+        Ok(Self::new(path.to_owned(), folder, Place::Disk))
     }
 
     /// One file in memory.
     pub fn file_in_memory(name: &str, bytes: impl Into<Bytes>) -> Self {
         let held = vec![(name.to_owned(), bytes.into())];
-        Self::new(PathBuf::from(name), false, Some(held))
+        Self::new(PathBuf::from(name), false, Place::Memory(held))
     }
 
     /// A folder in memory: names and contents.
     pub fn folder_in_memory(files: Vec<(String, Bytes)>) -> Self {
-        Self::new(PathBuf::from("the fetched data"), true, Some(files))
+        Self::new(PathBuf::from("the fetched data"), true, Place::Memory(files))
     }
 
-    fn new(path: PathBuf, folder: bool, held: Option<Vec<(String, Bytes)>>) -> Self {
+    fn new(path: PathBuf, folder: bool, place: Place) -> Self {
         let used = Mutex::default();
         Self(Arc::new(Inner {
             path,
             folder,
-            held,
+            place,
             used,
             memory: None,
         }))
@@ -118,9 +139,10 @@ impl Data {
                 what: "a folder",
             });
         }
-        let name = match &self.0.held {
-            Some(files) => files[0].0.clone(),
-            None => {
+        let name = match &self.0.place {
+            Place::Memory(files) => files[0].0.clone(),
+            Place::Pieces(pieces) => pieces.listing().files[0].name.clone(),
+            Place::Disk => {
                 let name = self.0.path.file_name().unwrap_or_default();
                 name.to_string_lossy().into_owned()
             }
@@ -141,9 +163,10 @@ impl Data {
                 problem: "it is a file; give the folder that holds the files".to_owned(),
             });
         }
-        let there = match &self.0.held {
-            Some(files) => files.iter().any(|(held, _)| held == name),
-            None => self.holds(name)?,
+        let there = match &self.0.place {
+            Place::Memory(files) => files.iter().any(|(held, _)| held == name),
+            Place::Pieces(pieces) => pieces.place_of(name).is_some(),
+            Place::Disk => self.holds(name)?,
         };
         if there {
             self.used().insert(name.to_owned());
@@ -216,12 +239,14 @@ impl DataFile {
     ///
     /// If it cannot be read.
     pub fn size(&self) -> Result<u64, DataError> {
-        if let Some(bytes) = self.held() {
-            return Ok(bytes.len() as u64);
+        match self.bytes() {
+            At::Memory(bytes) => Ok(bytes.len() as u64),
+            At::Pieces(pieces, file) => Ok(pieces.listing().files[file].size),
+            At::Disk(path) => {
+                let metadata = std::fs::metadata(&path).map_err(|source| DataError::of(&path, source))?;
+                Ok(metadata.len())
+            }
         }
-        let path = self.path();
-        let metadata = std::fs::metadata(&path).map_err(|source| DataError::of(&path, source))?;
-        Ok(metadata.len())
     }
 
     /// Reads it from its beginning.
@@ -230,12 +255,11 @@ impl DataFile {
     ///
     /// If it cannot be opened.
     pub fn reader(&self) -> Result<Box<dyn Read + Send>, DataError> {
-        if let Some(bytes) = self.held() {
-            return Ok(Box::new(Cursor::new(bytes.clone())));
-        }
-        let path = self.path();
-        let file = open::named(&path).map_err(|source| DataError::of(&path, source))?;
-        Ok(Box::new(file))
+        Ok(match self.bytes() {
+            At::Memory(bytes) => Box::new(Cursor::new(bytes.clone())),
+            At::Pieces(pieces, file) => Box::new(PiecesReader::new(pieces.clone(), file)),
+            At::Disk(path) => Box::new(open::named(&path).map_err(|source| DataError::of(&path, source))?),
+        })
     }
 
     /// Its bytes, any of which can be read: a file on disk stays there, so it may be larger than memory.
@@ -244,16 +268,61 @@ impl DataFile {
     ///
     /// If it cannot be opened.
     pub fn contents(&self) -> Result<Contents, DataError> {
-        match self.held() {
-            Some(bytes) => Ok(Contents::of(bytes.clone())),
-            None => Contents::open(self.path()),
+        match self.bytes() {
+            At::Memory(bytes) => Ok(Contents::of(bytes.clone())),
+            At::Pieces(pieces, file) => Ok(Contents::of_pieces(pieces.clone(), file)),
+            At::Disk(path) => Contents::open(path),
         }
     }
 
-    fn held(&self) -> Option<&Bytes> {
-        let mut files = self.data.0.held.iter().flatten();
-        files.find(|(name, _)| *name == self.name).map(|(_, bytes)| bytes)
+    /// A part of it as it is now, for a peer that checks it.
+    pub(super) fn part(&self, range: Range<u64>) -> Result<Vec<u8>, DataError> {
+        match self.bytes() {
+            At::Memory(bytes) => Ok(bytes[range.start as usize..range.end as usize].to_vec()),
+            At::Pieces(pieces, file) => pieces.part(file, range),
+            At::Disk(path) => {
+                let mut part = vec![0; (range.end - range.start) as usize];
+                let read = open::named(&path).and_then(|file| open::read_at(&file, &mut part, range.start));
+                match read {
+                    Ok(()) => Ok(part),
+                    Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
+                        Err(DataError::Changed { path })
+                    }
+                    Err(error) => Err(DataError::of(&path, error)),
+                }
+            }
+        }
     }
+
+    /// Its proven hash tree, if that is known without reading it.
+    pub(super) fn proof(&self) -> Option<Blocks> {
+        match self.bytes() {
+            At::Pieces(pieces, file) => pieces.proof(file).ok().cloned(),
+            At::Memory(_) | At::Disk(_) => None,
+        }
+    }
+
+    fn bytes(&self) -> At<'_> {
+        match &self.data.0.place {
+            Place::Disk => At::Disk(self.path()),
+            Place::Memory(files) => {
+                let file = files.iter().find(|(name, _)| *name == self.name);
+                At::Memory(&file.expect("files are named once they are found").1)
+            }
+            Place::Pieces(pieces) => {
+                let file = pieces.place_of(&self.name);
+                At::Pieces(pieces, file.expect("files are named once they are found"))
+            }
+        }
+    }
+}
+
+/// Where the bytes of a file are.
+enum At<'a> {
+    Disk(PathBuf),
+    Memory(&'a Bytes),
+    /// In pieces, as the file of this number.
+    Pieces(&'a Arc<Pieces>, usize),
 }
 
 #[cfg(test)]

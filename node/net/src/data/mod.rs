@@ -3,11 +3,13 @@
 mod contents;
 mod error;
 pub mod files;
+pub mod gather;
 #[cfg(all(test, feature = "native"))]
 mod hostile;
 pub mod idx;
 mod images;
 mod listing;
+mod pieces;
 pub mod provision;
 mod stock;
 pub mod strokes;

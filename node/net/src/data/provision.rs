@@ -1,10 +1,9 @@
-//! Brings a run's data to a peer that lacks it: the messages, their bounds, and the newcomer's steps.
+//! Brings a run's data to a peer that lacks it: the messages, their bounds, and what they need of the outside.
 //!
 //! A newcomer says hello with [`Purpose::Data`](crate::net::hello::Purpose::Data). On the same stream the welcome is
 //! followed by an [`Offer`]: which files there are, and which other peers may have them. The newcomer then sends
-//! [`Ask`]s. The answer to each is the nodes of that file's hash tree, and the file's bytes from there to its end,
-//! whose number is known. If a peer falls silent, the newcomer continues with another one at the block that it has
-//! reached.
+//! [`Ask`]s, several at once if it likes. They are answered in order, each by one byte that says whether the peer
+//! has what was asked for, and by the bytes, whose number is known.
 //!
 //! A newcomer may want some of the files only. Each has a digest of its own, so it needs no other to check them.
 //!
@@ -15,15 +14,15 @@
 //! It knows no transport, no files and no clock.
 
 use super::listing::{MAX_FILES, MAX_NAME};
-use super::tree::{BLOCK, Blocks, NODE, count};
-use crate::net::hello::{HEAD, Unread, body_len, bounded, decode, encode};
+use crate::net::hello::{HEAD, Unread, body_len, decode};
 use crate::net::link::DialError;
-use annulus_core::{Contact, Digest, PeerId};
+use annulus_core::{Contact, PeerId};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::time::Duration;
 
 pub use super::listing::{ListedFile, Listing};
+pub use super::tree::PIECE;
 
 /// Most other peers in an offer.
 pub const MAX_OTHERS: usize = 32;
@@ -82,12 +81,6 @@ impl Pace {
     }
 }
 
-/// Peers that a newcomer remembers while it looks for one with the data.
-const MAX_KNOWN: usize = 64;
-
-/// A peer is given up after this many visits in a row without progress.
-const PATIENCE: u32 = 3;
-
 /// Where a peer can be found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Source {
@@ -119,14 +112,30 @@ pub enum Answer {
     Busy,
 }
 
-/// Asks for the rest of a file.
+/// A question to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ask {
-    /// Its index in the listing.
-    pub file: u32,
-    /// The first byte, at the start of a [`BLOCK`].
-    pub from: u64,
+pub enum Ask {
+    /// The nodes of a file's hash tree.
+    Nodes {
+        /// The file's index in the listing.
+        file: u32,
+    },
+    /// Some blocks of a file.
+    Blocks {
+        /// The file's index in the listing.
+        file: u32,
+        /// The first byte, at the start of a [`BLOCK`](super::BLOCK).
+        from: u64,
+        /// Their number, of at most [`PIECE`] bytes. The file's last one is shorter.
+        blocks: u32,
+    },
 }
+
+/// Begins an answer: what was asked for follows.
+pub const HAS: u8 = 1;
+
+/// Is an answer: the peer no longer has that.
+pub const LACKS: u8 = 0;
 
 /// A conversation with a peer after the welcome. Dropping it ends it.
 pub trait DataStream {
@@ -143,13 +152,13 @@ pub trait DataDialer {
     type DataStream: DataStream;
 
     /// Connects to a peer, for its data.
-    fn dial(&mut self, source: &Source) -> impl Future<Output = Result<Self::DataStream, DialError>>;
+    fn dial(&self, source: &Source) -> impl Future<Output = Result<Self::DataStream, DialError>>;
 
     /// Waits for about a second.
-    fn rest(&mut self) -> impl Future<Output = ()>;
+    fn rest(&self) -> impl Future<Output = ()>;
 }
 
-/// Where the data is stored. It may hold some from an earlier time.
+/// Where the data is stored, in [`PIECE`]s. It may hold some from an earlier time.
 pub trait Store {
     /// The finished data.
     type Whole;
@@ -160,26 +169,30 @@ pub trait Store {
         true
     }
 
-    /// Prepares for these files, the wanted ones of the run's, and returns how many bytes of each exist: all, or whole [`BLOCK`]s.
-    fn begin(&mut self, listing: &Listing) -> Result<Vec<u64>, String>;
+    /// Prepares for these files, the wanted ones of the run's, and returns what is here of each.
+    fn begin(&mut self, listing: &Listing) -> Result<Vec<Here>, String>;
 
-    /// Appends a checked block to a file.
-    fn append(&mut self, file: usize, bytes: &[u8]) -> Result<(), String>;
+    /// Takes the checked nodes of a file, before its first piece. The default forgets them.
+    fn prove(&mut self, file: usize, nodes: &[u8]) -> Result<(), String> {
+        let _ = (file, nodes);
+        Ok(())
+    }
 
-    /// Turns the complete files into the finished data.
-    fn finish(&mut self) -> Result<Self::Whole, Trouble>;
+    /// Takes a checked piece of a file.
+    fn put(&mut self, file: usize, piece: u64, bytes: &[u8]) -> Result<(), String>;
 
-    /// Removes everything.
-    fn clear(&mut self) -> Result<(), String>;
+    /// Turns the complete files into the finished data. If some turn out to be damaged, [`begin`](Self::begin) says so
+    /// afterwards.
+    fn finish(&mut self) -> Result<Self::Whole, String>;
 }
 
-/// Why a [`Store`] cannot finish.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Trouble {
-    /// The files are not the run's data.
-    Data(String),
-    /// A problem of this machine, which another peer would not solve.
-    Here(String),
+/// The part of a file that a [`Store`] has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Here {
+    /// The nodes of its hash tree; empty if they are not here.
+    pub nodes: Vec<u8>,
+    /// The pieces that are not here.
+    pub missing: Vec<u64>,
 }
 
 /// The progress of a fetch.
@@ -196,7 +209,7 @@ pub enum News {
     Waiting,
 }
 
-/// Why the data could not be fetched. The blocks that have arrived are kept for the next time.
+/// Why the data could not be fetched. The pieces that have arrived are kept for the next time.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FetchError {
     /// All peers that can be reached keep their data.
@@ -222,247 +235,11 @@ pub enum FetchError {
     Here(String),
 }
 
-/// Fetches the run's data, at most `limit` bytes, from any peer that has it, asking `first` first. `files` is the
-/// digest of its listing. Also returns the last peer that answered, since `first` may be gone by then.
-///
-/// # Errors
-///
-/// If no peer has it, or there is no room here.
-pub async fn fetch<W: DataDialer, S: Store>(
-    way: &mut W,
-    store: &mut S,
-    first: Source,
-    files: Digest,
-    limit: u64,
-    tell: &mut dyn FnMut(News),
-) -> Result<(S::Whole, Source), FetchError> {
-    let mut known = vec![Known::new(first)];
-    let mut rest = false;
-    loop {
-        // The least visited first, so that a peer that has failed is tried again after the others.
-        let open = known
-            .iter_mut()
-            .enumerate()
-            .filter(|(_, peer)| peer.out.is_none());
-        let Some((at, _)) = open.min_by_key(|(at, peer)| (peer.visits, *at)) else {
-            return Err(why_nobody(known, limit));
-        };
-        if rest && known[at].visits > 0 {
-            way.rest().await;
-        }
-        known[at].visits += 1;
-        let source = known[at].source.clone();
-        let mut visit = Visit {
-            others: Vec::new(),
-            got: false,
-        };
-        let ended = visit.run(way, store, &source, (files, limit), tell).await;
-        rest = !visit.got;
-        for other in visit.others {
-            let is_new = known.iter().all(|peer| peer.source.peer != other.peer);
-            if is_new && known.len() < MAX_KNOWN {
-                known.push(Known::new(other));
-            }
-        }
-        let peer = &mut known[at];
-        match ended {
-            Ok(whole) => return Ok((whole, source)),
-            Err(Ended::Here(why)) => return Err(FetchError::Here(why)),
-            Err(Ended::Busy) => tell(News::Waiting),
-            Err(Ended::Out(out)) => peer.out = Some(out),
-            Err(Ended::Lost(why)) => {
-                peer.failures = if visit.got { 1 } else { peer.failures + 1 };
-                if peer.failures >= PATIENCE {
-                    peer.out = Some(Out::Because(why));
-                }
-            }
-        }
-    }
-}
-
-/// A peer that may have the data.
-struct Known {
-    source: Source,
-    visits: u32,
-    /// Visits in a row without progress.
-    failures: u32,
-    /// Why it is not asked again.
-    out: Option<Out>,
-}
-
-impl Known {
-    fn new(source: Source) -> Self {
-        Self {
-            source: Source {
-                contact: bounded(source.contact),
-                ..source
-            },
-            visits: 0,
-            failures: 0,
-            out: None,
-        }
-    }
-}
-
-/// Why a peer is of no use.
-enum Out {
-    Kept,
-    TooLarge(u64),
-    Because(String),
-}
-
-/// The most informative of the reasons.
-fn why_nobody(known: Vec<Known>, limit: u64) -> FetchError {
-    let (mut because, mut kept) = (Vec::new(), false);
-    for Known { source, out, .. } in known {
-        match out {
-            Some(Out::TooLarge(bytes)) => return FetchError::TooLarge { bytes, limit },
-            Some(Out::Kept) => kept = true,
-            Some(Out::Because(why)) => because.push(format!("{}: {why}", &source.peer.to_hex()[..8])),
-            None => {}
-        }
-    }
-    match kept {
-        true => FetchError::Kept,
-        false => FetchError::Nobody(because),
-    }
-}
-
-/// How a visit ended without the data.
-enum Ended {
-    /// The peer has no free slot.
-    Busy,
-    /// There is no need to ask it again.
-    Out(Out),
-    /// It could not be reached, or fell silent.
-    Lost(String),
-    /// A problem of this machine.
-    Here(String),
-}
-
-/// The run's files that are wanted here.
-struct Wanted {
-    listing: Listing,
-    /// The place of each in the run's listing.
-    places: Vec<u32>,
-}
-
-impl Wanted {
-    fn of(listing: Listing, store: &impl Store) -> Self {
-        let Listing { folder, files } = listing;
-        let files = (0..).zip(files).filter(|(_, file)| store.wants(&file.name));
-        let (places, files) = files.unzip();
-        Self {
-            listing: Listing { folder, files },
-            places,
-        }
-    }
-}
-
-/// A visit to one peer.
-struct Visit {
-    /// The peers that it named.
-    others: Vec<Source>,
-    /// Whether any block arrived.
-    got: bool,
-}
-
-impl Visit {
-    async fn run<W: DataDialer, S: Store>(
-        &mut self,
-        way: &mut W,
-        store: &mut S,
-        source: &Source,
-        (files, limit): (Digest, u64),
-        tell: &mut dyn FnMut(News),
-    ) -> Result<S::Whole, Ended> {
-        let reached = way.dial(source).await;
-        let mut line = reached.map_err(|error| Ended::Lost(error.to_string()))?;
-        let offer: Offer = hear_message(&mut line, MAX_OFFER).await.map_err(Ended::Lost)?;
-        self.others = offer.others;
-        self.others.truncate(MAX_OTHERS);
-        let because = |why: &str| Ended::Out(Out::Because(why.to_owned()));
-        let listing = match offer.answer {
-            Answer::Files(listing) => listing,
-            Answer::Kept => return Err(Ended::Out(Out::Kept)),
-            Answer::Missing => return Err(because("it has no files to hand out")),
-            Answer::Busy => return Err(Ended::Busy),
-        };
-        if listing.digest() != files {
-            return Err(because("it offers other files than the run's"));
-        }
-        if !listing.is_sound() {
-            return Err(because("the run's files cannot be handed out"));
-        }
-        let wanted = Wanted::of(listing, store);
-        if wanted.listing.total() > limit {
-            return Err(Ended::Out(Out::TooLarge(wanted.listing.total())));
-        }
-        loop {
-            let alone = self.all_files(&mut line, store, &wanted, tell).await?;
-            match store.finish() {
-                Ok(whole) => return Ok(whole),
-                Err(Trouble::Here(why)) => return Err(Ended::Here(why)),
-                Err(Trouble::Data(why)) => {
-                    store.clear().map_err(Ended::Here)?;
-                    if alone {
-                        return Err(because(&format!(
-                            "what it handed out is not the run's data ({why})"
-                        )));
-                    }
-                    // The parts are of two peers that disagree, or outdated: fetch everything again from this peer.
-                }
-            }
-        }
-    }
-
-    /// Fetches what is missing; returns whether all of it came from this peer now.
-    async fn all_files<L: DataStream, S: Store>(
-        &mut self,
-        line: &mut L,
-        store: &mut S,
-        Wanted { listing, places }: &Wanted,
-        tell: &mut dyn FnMut(News),
-    ) -> Result<bool, Ended> {
-        let have = store.begin(listing).map_err(Ended::Here)?;
-        let (mut bytes, total) = (have.iter().sum(), listing.total());
-        tell(News::Got { bytes, total });
-        for (file, (mut from, listed)) in have.iter().copied().zip(&listing.files).enumerate() {
-            if from >= listed.size {
-                continue;
-            }
-            let ask = Ask {
-                file: places[file],
-                from,
-            };
-            line.send(&encode(&ask)).await.map_err(Ended::Lost)?;
-            let said = hear_exactly(line, NODE * count(listed.size)).await;
-            let proven = Blocks::proven(listed.size, listed.hash, &said.map_err(Ended::Lost)?);
-            let false_file = || {
-                Ended::Out(Out::Because(
-                    "what it handed out is not the run's data".to_owned(),
-                ))
-            };
-            let blocks = proven.ok_or_else(false_file)?;
-            while from < listed.size {
-                let len = (listed.size - from).min(BLOCK as u64) as usize;
-                let block = hear_exactly(line, len).await.map_err(Ended::Lost)?;
-                if !blocks.proves(from, &block) {
-                    return Err(false_file());
-                }
-                store.append(file, &block).map_err(Ended::Here)?;
-                self.got = true;
-                from += len as u64;
-                bytes += len as u64;
-                tell(News::Got { bytes, total });
-            }
-        }
-        Ok(have.iter().all(|from| *from == 0))
-    }
-}
-
 /// Receives one message of at most `max` bytes. Memory grows with what arrives, not with the announced length.
-async fn hear_message<T: DeserializeOwned>(line: &mut impl DataStream, max: usize) -> Result<T, String> {
+pub(super) async fn hear_message<T: DeserializeOwned>(
+    line: &mut impl DataStream,
+    max: usize,
+) -> Result<T, String> {
     let senseless = |_: Unread| "its answer makes no sense".to_owned();
     let head = hear_exactly(line, HEAD).await?;
     let head = head.try_into().map_err(|_| senseless(Unread::Garbled))?;
@@ -470,13 +247,10 @@ async fn hear_message<T: DeserializeOwned>(line: &mut impl DataStream, max: usiz
     decode(&hear_exactly(line, len).await?).map_err(senseless)
 }
 
-async fn hear_exactly(line: &mut impl DataStream, len: usize) -> Result<Vec<u8>, String> {
+pub(super) async fn hear_exactly(line: &mut impl DataStream, len: usize) -> Result<Vec<u8>, String> {
     let mut heard = Vec::new();
     while heard.len() < len {
         heard.extend_from_slice(&line.receive(len - heard.len()).await?);
     }
     Ok(heard)
 }
-
-#[cfg(test)]
-mod tests;

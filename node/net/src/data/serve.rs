@@ -1,8 +1,8 @@
 //! Sends the run's data to peers that lack it, without disturbing the exchange.
 //!
 //! **Bounds.** At most [`TRANSFERS`] run at once. A newcomer gets one with its first question, which must come within
-//! [`FIRST_ASK`]; while others ask, the newcomers by one ticket have a quarter of them. Each holds one block of [`BLOCK`] and at most [`SEND_WINDOW`] that
-//! QUIC has not yet sent. Together they send at most [`FASTEST`]. While this peer's links send, the limit is lower: it
+//! [`FIRST_ASK`], and loses it when it asks for nothing; while others ask, the newcomers by one ticket have a quarter
+//! of them. Each holds one [`PIECE`] and at most [`SEND_WINDOW`] that QUIC has not yet sent. Together they send at most [`FASTEST`]. While this peer's links send, the limit is lower: it
 //! grows only while packets on the links take hardly longer than at best, so that nothing waits in queues, and
 //! otherwise falls to an eighth of what the links send. So the exchange on a slow line hardly notices a transfer, and
 //! while members compute, the newcomer has the line. Stream priorities would not help: a newcomer has no link yet, and
@@ -10,23 +10,24 @@
 //!
 //! It does not know what is in the files.
 
-use crate::data::provision::{Answer, Ask, MAX_ASK, Offer, Source};
+use crate::data::provision::{Answer, Ask, HAS, LACKS, MAX_ASK, Offer, PIECE, Source};
 use crate::data::stock::{Checked, Stock};
-use crate::net::connection::{LEFT, LOST_DATA, close};
+use crate::data::tree::BLOCK;
+use crate::net::connection::{LEFT, close};
 use crate::net::handshake::{Caller, read_message, refuse};
 use crate::net::hello::encode;
 use crate::net::link::Refusal;
 use crate::net::quota::{Share, Shares};
-use crate::open;
 use annulus_core::Digest;
+use bytes::Bytes;
 use quinn::Connection;
-use std::io::{Read, Seek, SeekFrom};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout};
-use web_transport_quinn::Session;
+use web_transport_quinn::{RecvStream, SendStream, Session};
 
 /// Most transfers at once. Further callers are told to try later.
 pub(crate) const TRANSFERS: usize = 4;
@@ -37,8 +38,8 @@ const GUESTS: usize = 32;
 /// How long a caller may take to leave if there is nothing for it.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// Bytes that are read from the disk and handed to QUIC at once.
-const BLOCK: usize = 64 << 10;
+/// Bytes that are handed to QUIC at once.
+const AT_ONCE: usize = 64 << 10;
 
 /// Most bytes of a transfer that QUIC keeps until they are acknowledged: 50 ms at 600 Mbit/s.
 const SEND_WINDOW: u64 = 4 << 20;
@@ -83,7 +84,10 @@ const SLACK: Duration = Duration::from_millis(8);
 /// How long a newcomer may take to ask for the first file, and how long it then waits for a transfer.
 const FIRST_ASK: Duration = Duration::from_secs(5);
 
-/// How long a newcomer may take for a block, or to ask for the next file.
+/// How long a newcomer that asks for nothing keeps its transfer: several round trips.
+const IDLE: Duration = Duration::from_secs(1);
+
+/// How long a newcomer may take for a block, or to ask again.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The data to send.
@@ -179,14 +183,9 @@ impl Counter {
         let words = encode(&Offer { answer, others });
         let said = timeout(PATIENCE, caller.send.write_all(&words)).await;
         if let (Ok(Ok(())), Some(checked)) = (said, checked) {
-            let served = tokio::select! {
-                served = self.answer_first(session, &mut caller, checked, &ring) => served,
+            tokio::select! {
+                _ = self.answer_all(session, &mut caller, checked, &ring) => {}
                 () = guest.displaced() => return refuse(session, Refusal::TooManyPeers),
-            };
-            if let Err(Failure::File(why)) = served {
-                // The first one is enough.
-                let _ = checked.lost.set(why);
-                return close(session, LOST_DATA, "the file is gone");
             }
         } else {
             // The newcomer leaves when it has read the offer.
@@ -195,122 +194,106 @@ impl Counter {
         close(session, LEFT, "");
     }
 
-    /// Gives the newcomer a transfer once it has asked, and serves it to the end. Fails if it gets none.
-    async fn answer_first(
-        &self,
-        session: &Connection,
-        caller: &mut Caller,
-        checked: &Checked,
-        ring: &impl Fn() -> LinkTraffic,
-    ) -> Result<(), Failure> {
-        let ask = hear(caller, FIRST_ASK).await?;
-        let transfer = timeout(FIRST_ASK, self.transfers.wait(&caller.tickets))
-            .await
-            .map_err(|_| Failure::Newcomer)?;
-        let to = To {
-            session,
-            caller,
-            transfer: &transfer,
-        };
-        tokio::select! {
-            done = self.answer_all(to, ask, checked, ring) => done,
-            () = transfer.displaced() => Err(Failure::Newcomer),
-        }
-    }
-
-    /// Serves until the newcomer has everything, and fails at the latest when it asks for nothing more.
+    /// Answers a newcomer until it asks for nothing more, takes nothing, or has to wait too long for a transfer. `None`
+    /// then, as at each of these ends.
     async fn answer_all(
         &self,
-        mut to: To<'_>,
-        mut ask: Ask,
+        session: &Connection,
+        Caller {
+            recv, send, tickets, ..
+        }: &mut Caller,
         checked: &Checked,
         ring: &impl Fn() -> LinkTraffic,
-    ) -> Result<(), Failure> {
+    ) -> Option<()> {
+        let mut ask = hear(recv, FIRST_ASK).await?;
         loop {
-            let Ask { file, from } = ask;
-            let path = checked.paths.get(file as usize).ok_or(Failure::Newcomer)?;
-            let blocks = checked.blocks.get(file as usize).ok_or(Failure::Newcomer)?;
-            let (size, opened) = (blocks.size(), path.clone());
-            let mut left = size.checked_sub(from).ok_or(Failure::Newcomer)?;
-            let lost = |why: std::io::Error| Failure::File(format!("{}: {why}", path.display()));
-            // Before the proof of its blocks is sent, so that a file that is gone is told at once.
-            let open = spawn_blocking(move || {
-                let mut file = open::named(&opened)?;
-                if file.metadata()?.len() < size {
-                    return Err(shorter());
+            let transfer = timeout(FIRST_ASK, self.transfers.wait(tickets)).await.ok()?;
+            let mut to = To {
+                session,
+                send: &mut *send,
+                transfer: &transfer,
+            };
+            ask = loop {
+                tokio::select! {
+                    answered = self.answer(&mut to, ask, checked, ring) => answered?,
+                    () = transfer.displaced() => return None,
                 }
-                file.seek(SeekFrom::Start(from))?;
-                Ok(file)
-            });
-            let file = Arc::new(open.await.map_err(|_| Failure::Newcomer)?.map_err(lost)?);
-            for nodes in blocks.nodes().chunks(BLOCK) {
-                self.send(&mut to, nodes.to_vec(), ring).await?;
-            }
-            while left > 0 {
-                let most = left.min(BLOCK as u64);
-                let reading = file.clone();
-                let block = spawn_blocking(move || {
-                    let mut block = Vec::with_capacity(most as usize);
-                    (&*reading).take(most).read_to_end(&mut block)?;
-                    std::io::Result::Ok(block)
-                });
-                let block = block.await.map_err(|_| Failure::Newcomer)?.map_err(lost)?;
-                let len = block.len() as u64;
-                if len == 0 {
-                    return Err(lost(shorter()));
+                let mut next = pin!(hear(recv, PATIENCE));
+                match timeout(IDLE, &mut next).await {
+                    Ok(next) => ask = next?,
+                    Err(_) => {
+                        drop(transfer);
+                        break next.await?;
+                    }
                 }
-                self.send(&mut to, block, ring).await?;
-                left -= len;
-            }
-            ask = hear(to.caller, PATIENCE).await?;
+            };
         }
     }
 
-    /// Hands a block to QUIC when it is its turn. Fails if the newcomer does not take it.
-    async fn send(
+    /// Answers one question. `None` if it makes no sense, or the newcomer does not take the answer.
+    async fn answer(
         &self,
         to: &mut To<'_>,
-        block: Vec<u8>,
+        ask: Ask,
+        checked: &Checked,
         ring: &impl Fn() -> LinkTraffic,
-    ) -> Result<(), Failure> {
-        let bytes = block.len() as u64;
+    ) -> Option<()> {
+        let (Ask::Nodes { file } | Ask::Blocks { file, .. }) = ask;
+        let proof = checked.blocks.get(file as usize)?;
+        let Ask::Blocks { from, blocks, .. } = ask else {
+            return self.send_all(to, proof.nodes(), ring).await;
+        };
+        let most = u64::from(blocks) * BLOCK as u64;
+        if !(1..=PIECE).contains(&most) || from >= proof.size() {
+            return None;
+        }
+        let (file, range) = (
+            checked.files[file as usize].clone(),
+            from..proof.size().min(from + most),
+        );
+        match spawn_blocking(move || file.part(range)).await.ok()? {
+            Ok(bytes) => self.send_all(to, &bytes, ring).await,
+            Err(why) => {
+                // The first one is enough.
+                let _ = checked.lost.set(why.to_string());
+                self.send(to, Bytes::from_static(&[LACKS]), ring).await
+            }
+        }
+    }
+
+    async fn send_all(&self, to: &mut To<'_>, bytes: &[u8], ring: &impl Fn() -> LinkTraffic) -> Option<()> {
+        let mut left = Bytes::from([&[HAS], bytes].concat());
+        while !left.is_empty() {
+            let part = left.split_to(left.len().min(AT_ONCE));
+            self.send(to, part, ring).await?;
+        }
+        Some(())
+    }
+
+    /// Hands bytes to QUIC when it is their turn. `None` if the newcomer does not take them.
+    async fn send(&self, to: &mut To<'_>, part: Bytes, ring: &impl Fn() -> LinkTraffic) -> Option<()> {
+        let bytes = part.len() as u64;
         self.pace.lock().await.wait(bytes, ring).await;
         // QUIC sends what it holds whatever the ring does then, so it may hold at most two round trips.
         let held = 2 * to.session.stats().path.cwnd;
         to.session.set_send_window(held.clamp(SMALL_WINDOW, SEND_WINDOW));
-        let writing = to.caller.send.write_chunk(block.into());
-        let taken = timeout(PATIENCE, writing).await;
-        if !matches!(taken, Ok(Ok(()))) {
-            return Err(Failure::Newcomer);
-        }
+        timeout(PATIENCE, to.send.write_chunk(part)).await.ok()?.ok()?;
         to.transfer.progress(bytes);
-        Ok(())
+        Some(())
     }
-}
-
-fn shorter() -> std::io::Error {
-    std::io::Error::other("it has become shorter")
-}
-
-/// Why a transfer ended.
-enum Failure {
-    /// The newcomer has all, is gone, or asked for what there is not: it knows what it lacks.
-    Newcomer,
-    /// A file is gone or has changed; with its path and why.
-    File(String),
 }
 
 /// The newcomer that a transfer goes to.
 struct To<'a> {
     session: &'a Connection,
-    caller: &'a mut Caller,
+    send: &'a mut SendStream,
     transfer: &'a Share,
 }
 
 /// The next question, if it comes within this time.
-async fn hear(caller: &mut Caller, within: Duration) -> Result<Ask, Failure> {
-    let heard = timeout(within, read_message::<Ask>(&mut caller.recv, MAX_ASK)).await;
-    heard.ok().and_then(Result::ok).ok_or(Failure::Newcomer)
+async fn hear(recv: &mut RecvStream, within: Duration) -> Option<Ask> {
+    let heard = timeout(within, read_message::<Ask>(recv, MAX_ASK)).await;
+    heard.ok()?.ok()
 }
 
 /// The activity of the links.
@@ -427,8 +410,8 @@ mod tests {
                 let sent = sent as u64;
                 // As late as clocks are.
                 let late_by = Duration::from_millis(1);
-                match pace.take(BLOCK as u64, now, &|| LinkTraffic { sent, delay }) {
-                    None => bytes += BLOCK,
+                match pace.take(AT_ONCE as u64, now, &|| LinkTraffic { sent, delay }) {
+                    None => bytes += AT_ONCE,
                     Some(rest) => now += rest + late_by,
                 }
             }

@@ -3,10 +3,12 @@
 //! It knows no peers.
 
 use super::error::DataError;
-use super::files::Data;
+use super::files::{Data, DataFile};
 use super::listing::{ListedFile, Listing, is_safe_name};
 use super::tree::Blocks;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+#[cfg(feature = "native")]
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 /// The files that a task has read. Clones share what was found out about them.
@@ -24,8 +26,8 @@ struct Inner {
 pub struct Checked {
     /// The files and their hashes.
     pub listing: Listing,
-    /// Their paths.
-    pub paths: Vec<PathBuf>,
+    /// Where to read them.
+    pub files: Vec<DataFile>,
     /// The proofs of their blocks.
     pub blocks: Vec<Blocks>,
     /// The first file that could no longer be read, with why.
@@ -44,6 +46,35 @@ impl Stock {
     /// Where they are.
     pub fn path(&self) -> &Path {
         self.0.data.path()
+    }
+
+    /// Where another process can read them as plain files: where they are, or copies in a folder.
+    ///
+    /// # Errors
+    ///
+    /// If they cannot be read or written.
+    #[cfg(feature = "native")]
+    pub fn plain(&self, copies: &Path) -> Result<PathBuf, DataError> {
+        let data = &self.0.data;
+        let files = data.files_used();
+        if files.iter().all(|file| file.path().is_file()) {
+            return Ok(self.path().to_owned());
+        }
+        std::fs::create_dir_all(copies).map_err(|source| DataError::of(copies, source))?;
+        for file in &files {
+            let path = copies.join(file.name());
+            let mut reader = file.reader()?;
+            crate::files::write_atomic(&path, |out| std::io::copy(&mut reader, out).map(drop)).map_err(
+                |error| DataError::Malformed {
+                    path,
+                    problem: error.to_string(),
+                },
+            )?;
+        }
+        Ok(match data.is_folder() {
+            true => copies.to_owned(),
+            false => copies.join(files[0].name()),
+        })
     }
 
     /// Bytes of all files.
@@ -73,30 +104,33 @@ impl Stock {
 }
 
 fn check(data: &Data) -> Result<Checked, DataError> {
-    let (mut files, mut paths, mut blocks) = (Vec::new(), Vec::new(), Vec::new());
-    for file in data.files_used() {
+    let (mut listed, mut blocks) = (Vec::new(), Vec::new());
+    let files = data.files_used();
+    for file in &files {
         let mut name = file.name().to_owned();
         if !data.is_folder() && !is_safe_name(&name) {
             // The name of a single file does not matter.
             name = "data".to_owned();
         }
-        let path = file.path();
-        let found = Blocks::of(file.reader()?).map_err(|source| DataError::Read {
-            path: path.clone(),
-            source,
-        })?;
-        files.push(ListedFile {
+        let read = || {
+            let path = file.path();
+            Blocks::of(file.reader()?).map_err(|source| DataError::Read { path, source })
+        };
+        let found = file.proof().map_or_else(read, Ok)?;
+        listed.push(ListedFile {
             name,
             size: found.size(),
             hash: found.root(),
         });
-        paths.push(path);
         blocks.push(found);
     }
     let folder = data.is_folder();
     Ok(Checked {
-        listing: Listing { folder, files },
-        paths,
+        listing: Listing {
+            folder,
+            files: listed,
+        },
+        files,
         blocks,
         lost: OnceLock::new(),
     })

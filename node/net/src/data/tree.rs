@@ -8,10 +8,14 @@ use blake3::hazmat::{
 };
 use blake3::{Hash, Hasher};
 use std::io::{self, Read};
+use std::ops::Range;
 
-/// Bytes of a block except the last: a power of two, as the tree needs. A newcomer holds at most this many unchecked
-/// bytes, and loses no more when a peer leaves.
+/// Bytes of a block except the last: a power of two, as the tree needs.
 pub const BLOCK: usize = 256 << 10;
+
+/// Bytes of a piece, the unit in which blocks are asked for and stored. Longer ones would delay the change to another
+/// peer, shorter ones make many files.
+pub const PIECE: u64 = 4 * BLOCK as u64;
 
 /// Bytes that prove one block.
 pub const NODE: usize = 32;
@@ -88,8 +92,18 @@ impl Blocks {
         self.nodes.as_flattened()
     }
 
+    /// Whether these are the bytes of this piece.
+    pub fn proves_piece(&self, index: u64, bytes: &[u8]) -> bool {
+        let range = piece(self.len, index);
+        let starts = range.clone().step_by(BLOCK);
+        range.end.checked_sub(range.start) == Some(bytes.len() as u64)
+            && starts
+                .zip(bytes.chunks(BLOCK))
+                .all(|(from, block)| self.proves(from, block))
+    }
+
     /// Whether these are the file's bytes from `from`, where a block begins, to the end of that block.
-    pub fn proves(&self, from: u64, bytes: &[u8]) -> bool {
+    fn proves(&self, from: u64, bytes: &[u8]) -> bool {
         let whole = (self.len - from).min(BLOCK as u64) == bytes.len() as u64;
         whole
             && match self.nodes.get((from / BLOCK as u64) as usize) {
@@ -105,6 +119,12 @@ pub fn count(len: u64) -> usize {
         0 | 1 => 0,
         blocks => usize::try_from(blocks).unwrap_or(usize::MAX),
     }
+}
+
+/// The bytes of a piece of a file of this length.
+pub fn piece(len: u64, index: u64) -> Range<u64> {
+    let start = index * PIECE;
+    start..len.min(start + PIECE)
 }
 
 fn node(from: u64, bytes: &[u8]) -> ChainingValue {

@@ -47,7 +47,6 @@ const GUEST_WINDOW: [u64; 2] = [128 << 10, 4 << 20];
 pub(crate) const LEFT: u32 = 0;
 const REPLACED: u32 = 1;
 const MISBEHAVED: u32 = 2;
-pub(crate) const LOST_DATA: u32 = 3;
 
 /// Ends the link of a peer that asks for more than it takes.
 pub(crate) const TAKES_NOTHING: (u32, &str) = (MISBEHAVED, "it asks for more than it takes");
@@ -467,9 +466,6 @@ pub(crate) fn session_end(error: SessionError) -> String {
             "nothing is heard from it any more".to_owned()
         }
         SessionError::WebTransportError(WebTransportError::Closed(LEFT, _)) => "it hung up".to_owned(),
-        SessionError::WebTransportError(WebTransportError::Closed(LOST_DATA, _)) => {
-            "it no longer has the file".to_owned()
-        }
         SessionError::WebTransportError(WebTransportError::Closed(_, reason)) if !reason.is_empty() => {
             format!("it hung up: {}", printable_line(&reason, REASON))
         }

@@ -2,7 +2,8 @@
 
 use crate::data::cache::{self, Place};
 use crate::data::fetch::Guest;
-use crate::data::provision::{FetchError, News, Source, fetch};
+use crate::data::gather::fetch;
+use crate::data::provision::{FetchError, News, Source};
 use crate::events::{Event, Sink};
 use crate::options::Local;
 use crate::participant::error::Error;
@@ -10,13 +11,11 @@ use crate::participant::run_data::check_data;
 use crate::participant::run_setup::RunSetup;
 use crate::task_factory::TaskFactory;
 use annulus_core::{Digest, Manifest};
-
-/// Most data that is fetched from other peers. Copy more by hand.
-const FETCH_LIMIT: u64 = 64 << 30;
+use std::path::Path;
 
 /// Fetches the run's data into the cache, and sets up what computes. Also returns a peer that still answers.
 pub(super) async fn fetch_data(
-    mut guest: Guest,
+    guest: Guest,
     (first, files): (Source, Digest),
     manifest: &Manifest,
     local: &Local,
@@ -62,8 +61,10 @@ pub(super) async fn fetch_data(
         }
         News::Waiting => {}
     };
-    let mut store = fetching.into_store(|path| check_data(manifest, (path, local.memory), factories));
-    let fetched = fetch(&mut guest, &mut store, first, files, FETCH_LIMIT, &mut tell).await;
+    let is_it = |path: &Path| check_data(manifest, (path, local.memory), factories);
+    let budget = local.cache.unwrap_or(cache::LIMIT);
+    let mut store = fetching.into_store(budget, is_it);
+    let fetched = fetch(&guest, &mut store, first, files, budget, &mut tell).await;
     guest.leave().await;
     let (path, from) = fetched.map_err(failed)?;
     // Data from a run's members goes to its newcomers, and to nobody else. If this fails, it goes to nobody.

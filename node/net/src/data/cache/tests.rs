@@ -1,13 +1,24 @@
 //! The cache on disk: places, notes, and room for new sets.
 
 use super::*;
+use crate::data::Data;
+use crate::data::provision::{ListedFile, PIECE};
+use crate::data::tree::Blocks;
 use crate::testing::Scratch;
+use std::io::Read;
 
-fn listing(folder: bool, files: &[(&str, u64)]) -> Listing {
-    let files = files.iter().map(|(name, size)| ListedFile {
+/// Files that do not repeat themselves.
+fn bytes(len: usize) -> Vec<u8> {
+    (0..len as u32)
+        .map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8)
+        .collect()
+}
+
+fn listing(folder: bool, files: &[(&str, &[u8])]) -> Listing {
+    let files = files.iter().map(|(name, bytes)| ListedFile {
         name: (*name).to_owned(),
-        size: *size,
-        hash: [0; 32],
+        size: bytes.len() as u64,
+        hash: *blake3::hash(bytes).as_bytes(),
     });
     Listing {
         folder,
@@ -15,43 +26,208 @@ fn listing(folder: bool, files: &[(&str, u64)]) -> Listing {
     }
 }
 
+/// Puts up to `most` missing pieces of these files there. Returns how many were missing.
+fn fill(store: &mut impl Store, files: &[(&str, &[u8])], most: usize) -> usize {
+    let here = store.begin(&listing(true, files)).unwrap();
+    let mut count = 0;
+    for (file, (here, (_, bytes))) in here.iter().zip(files).enumerate() {
+        let proof = Blocks::of(*bytes).unwrap();
+        if here.nodes.is_empty() && !proof.nodes().is_empty() {
+            store.prove(file, proof.nodes()).unwrap();
+        }
+        for index in &here.missing {
+            count += 1;
+            if count <= most {
+                let start = (index * PIECE) as usize;
+                let end = bytes.len().min(start + PIECE as usize);
+                store.put(file, *index, &bytes[start..end]).unwrap();
+            }
+        }
+    }
+    count
+}
+
+/// A store in which all is right that can be read.
+async fn store(place: &Place) -> Arriving<fn(&Path) -> Result<(), String>> {
+    place
+        .fetching(|| ())
+        .await
+        .unwrap()
+        .into_store(LIMIT, can_be_read)
+}
+
+fn can_be_read(path: &Path) -> Result<(), String> {
+    let data = Data::open(path).map_err(|error| error.to_string())?;
+    for name in ["a", "b", "none"] {
+        if let Some(file) = data.file(name).unwrap() {
+            let contents = file.contents().unwrap();
+            contents.read_all(|_| {}).map_err(|error| error.to_string())?;
+        }
+    }
+    Ok(())
+}
+
+fn read(data: &Data, name: &str) -> Vec<u8> {
+    let mut read = Vec::new();
+    let file = data.file(name).unwrap().unwrap();
+    file.reader().unwrap().read_to_end(&mut read).unwrap();
+    read
+}
+
 #[tokio::test]
-async fn a_place_gets_its_name_only_with_the_right_data_in_it() {
+async fn what_was_fetched_goes_on_after_a_crash_at_each_piece_and_is_read_as_it_was() {
     let scratch = Scratch::new();
     let place = Place::new(scratch.0.join("new"), Digest([7; 32]));
-    assert_eq!(place.found(), None);
-    let two = listing(true, &[("a", BLOCK as u64 + 3), ("b", 2)]);
-    let block = vec![b'x'; BLOCK];
-    // The first process stops in the middle.
-    let is_it = |_: &Path| -> Result<(), Trouble> { panic!("it is not whole") };
-    let mut store = place.fetching(|| ()).await.unwrap().into_store(is_it);
-    assert_eq!(store.begin(&two).unwrap(), [0, 0]);
-    store.append(0, &block).unwrap();
-    // A block that arrived only in part, as after a crash.
-    store.append(0, b"on").unwrap();
-    drop(store);
-    assert_eq!(place.found(), None);
-    // The second process continues, and finds other data.
-    let is_it = |path: &Path| match &fs::read(path.join("a")).unwrap()[BLOCK..] {
-        b"one" => Ok(()),
-        _ => Err(Trouble::Data("another".into())),
+    let large = bytes(3 * PIECE as usize + 3);
+    let files: [(&str, &[u8]); 3] = [("a", &large), ("b", b"to"), ("none", b"")];
+    for missing in (1..=5).rev() {
+        assert_eq!(place.found(), None);
+        let mut store = store(&place).await;
+        assert_eq!(fill(&mut store, &files, 1), missing);
+        // As a crash leaves it: half a piece under another name, and one that the disk has cut off.
+        let folder = store.folder();
+        fs::write(folder.join("0-2.partial"), b"half").unwrap();
+        if missing > 1 {
+            fs::write(folder.join("1-0"), b"t").unwrap();
+        }
+    }
+    let folder = place.found().expect("it is whole");
+    let mut store = store(&place).await;
+    assert_eq!(fill(&mut store, &files, 9), 0);
+    assert_eq!(store.finish(), Ok(folder.clone()));
+    assert!(!folder.join("0-2.partial").exists());
+    let data = Data::open(&folder).unwrap();
+    for (name, bytes) in files {
+        assert!(read(&data, name) == bytes, "{name}");
+        let file = data.file(name).unwrap().unwrap();
+        assert_eq!(file.size().unwrap(), bytes.len() as u64);
+        assert_eq!(file.proof(), Some(Blocks::of(bytes).unwrap()));
+    }
+    let contents = data.file("a").unwrap().unwrap().contents().unwrap();
+    assert_eq!(contents.read_all(|_| {}).unwrap(), Digest::of(&large));
+    for range in [0..1, PIECE - 1..PIECE + 1, 5..3 * PIECE + 3, 7..7] {
+        let part = contents.part(range.clone()).unwrap();
+        assert!(*part == large[range.start as usize..range.end as usize]);
+    }
+    assert!(data.file("c").unwrap().is_none());
+}
+
+#[tokio::test]
+async fn a_spoilt_piece_is_never_read_and_is_fetched_again() {
+    let scratch = Scratch::new();
+    let place = Place::new(scratch.0.clone(), Digest([8; 32]));
+    let large = bytes(2 * PIECE as usize);
+    let files: [(&str, &[u8]); 1] = [("a", &large)];
+    let mut store = store(&place).await;
+    fill(&mut store, &files, 9);
+    let folder = store.finish().unwrap();
+    let open = || {
+        Data::open(&folder)
+            .unwrap()
+            .file("a")
+            .unwrap()
+            .unwrap()
+            .contents()
+            .unwrap()
     };
-    let mut store = place.fetching(|| ()).await.unwrap().into_store(is_it);
-    assert_eq!(store.begin(&two).unwrap(), [BLOCK as u64, 0]);
-    store.append(0, b"off").unwrap();
-    store.append(1, b"to").unwrap();
-    assert_eq!(store.finish(), Err(Trouble::Data("another".into())));
+    let piece = folder.join("0-1");
+    for seen in [false, true] {
+        let contents = open();
+        if seen {
+            contents.part(PIECE..PIECE + 5).unwrap();
+        }
+        let mut other = large[PIECE as usize..].to_vec();
+        other[9] ^= 1;
+        fs::write(&piece, &other).unwrap();
+        let later = SystemTime::now() + Duration::from_secs(9);
+        File::options()
+            .write(true)
+            .open(&piece)
+            .unwrap()
+            .set_modified(later)
+            .unwrap();
+        let told = contents.part(PIECE..PIECE + 5).unwrap_err().to_string();
+        assert!(told.contains("0-1") && told.contains("again"), "{told}");
+        assert!(*contents.part(0..5).unwrap() == large[..5]);
+        assert_eq!(place.found(), None);
+        assert_eq!(fill(&mut store, &files, 9), 1);
+        assert!(*open().part(PIECE..PIECE + 5).unwrap() == large[PIECE as usize..][..5]);
+    }
+    // A piece that is found spoilt in the end is asked for again too.
+    fs::write(&piece, &large[..PIECE as usize]).unwrap();
+    assert!(store.finish().is_err());
+    assert_eq!(fill(&mut store, &files, 9), 1);
+    store.finish().unwrap();
+    // Nodes that are gone or spoilt prove nothing.
+    fs::write(folder.join("0.nodes"), [7; 8 * 32]).unwrap();
     assert_eq!(place.found(), None);
-    store.clear().unwrap();
-    assert_eq!(store.begin(&two).unwrap(), [0, 0]);
-    store.append(0, &block).unwrap();
-    store.append(0, b"one").unwrap();
-    store.append(1, b"to").unwrap();
+    assert_eq!(fill(&mut store, &files, 9), 2);
+    assert_eq!(place.found(), Some(folder));
+}
+
+#[tokio::test]
+async fn a_cache_that_is_removed_meanwhile_is_made_again() {
+    let scratch = Scratch::new();
+    let place = Place::new(scratch.0.join("cache"), Digest([8; 32]));
+    let large = bytes(2 * PIECE as usize + 1);
+    let files: [(&str, &[u8]); 2] = [("a", &large), ("b", b"b")];
+    let mut store = store(&place).await;
+    assert_eq!(fill(&mut store, &files, 2), 4);
+    fs::remove_dir_all(&place.folder).unwrap();
+    store.put(0, 2, &large[2 * PIECE as usize..]).unwrap();
+    assert!(store.finish().is_err());
+    assert_eq!(fill(&mut store, &files, 9), 3);
     let found = store.finish().unwrap();
-    assert_eq!(place.found(), Some(found.clone()));
-    assert_eq!(fs::read(found.join("b")).unwrap(), b"to");
-    place.remove().unwrap();
-    assert_eq!(place.found(), None);
+    assert!(read(&Data::open(&found).unwrap(), "a") == large);
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_full_disk_is_named_and_leaves_no_half_of_a_piece() {
+    const FOLDER: &str = "ANNULUS_TEST_FULL_DISK";
+    let large = bytes(PIECE as usize);
+    let files: [(&str, &[u8]); 2] = [("a", &large), ("b", b"b")];
+    let place = |folder: &Path| Place::new(folder.to_owned(), Digest([8; 32]));
+    if let Some(folder) = std::env::var_os(FOLDER) {
+        let limit = libc::rlimit {
+            rlim_cur: PIECE / 2,
+            rlim_max: PIECE / 2,
+        };
+        // SAFETY: both take plain numbers. No file of this process may be longer, as if the disk were full.
+        unsafe {
+            libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+            assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit), 0);
+        }
+        let mut store = store(&place(Path::new(&folder))).await;
+        store.begin(&listing(true, &files)).unwrap();
+        let told = store.put(0, 0, &large).unwrap_err();
+        assert!(told.contains("no space left") && told.contains("0-0"), "{told}");
+        store.put(1, 0, b"b").unwrap();
+        return;
+    }
+    let scratch = Scratch::new();
+    let mut test = std::process::Command::new(std::env::current_exe().unwrap());
+    let (_, module) = module_path!().split_once("::").unwrap();
+    let name = format!("{module}::a_full_disk_is_named_and_leaves_no_half_of_a_piece");
+    let output = test
+        .args(["--exact", &name])
+        .env(FOLDER, &scratch.0)
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stdout)
+    );
+    let place = place(&scratch.0);
+    let names = fs::read_dir(place.named(BLOCKS)).unwrap();
+    let mut names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["1-0", "listing"]);
+    // There is room again.
+    let mut store = store(&place).await;
+    assert_eq!(fill(&mut store, &files, 9), 1);
+    store.finish().unwrap();
 }
 
 #[test]
@@ -91,113 +267,100 @@ fn where_data_lies_is_remembered() {
 async fn what_another_offer_left_behind_is_in_nobodys_way() {
     let scratch = Scratch::new();
     let place = Place::new(scratch.0.clone(), Digest([8; 32]));
-    let mut store = place.fetching(|| ()).await.unwrap().into_store(|_: &Path| Ok(()));
-    store.begin(&listing(true, &[("a.gz", 9), ("b", 9)])).unwrap();
-    store.append(0, b"gzipped").unwrap();
-    store.append(1, b"plain").unwrap();
-    // Another peer has it as one file, whose name was that of a longer one.
-    assert_eq!(store.begin(&listing(false, &[("b", 4)])).unwrap(), [0]);
-    store.append(0, b"text").unwrap();
-    let found = store.finish().unwrap();
-    assert_eq!(fs::read(&found).unwrap(), b"text");
+    let mut store = store(&place).await;
+    fill(&mut store, &[("a", b"gzipped"), ("b", b"plain")], 9);
+    // Another peer has it as one file, for which others have another name.
+    let one = listing(false, &[("b", b"text")]);
+    assert_eq!(store.begin(&one).unwrap()[0].missing, [0]);
+    store.put(0, 0, b"text").unwrap();
+    assert!(
+        store.begin(&listing(false, &[("data", b"text")])).unwrap()[0]
+            .missing
+            .is_empty()
+    );
+    let data = Data::open(&place.found().unwrap()).unwrap();
+    let file = data.single().unwrap();
     assert_eq!(
-        (place.found(), found.file_name()),
-        (Some(found.clone()), Some("b".as_ref()))
+        (file.name(), file.part(1..3).unwrap().as_slice()),
+        ("b", &b"ex"[..])
     );
 }
 
-#[tokio::test]
-async fn a_single_file_goes_on_under_whatever_name_the_next_peer_has_for_it() {
-    let scratch = Scratch::new();
-    let place = Place::new(scratch.0.clone(), Digest([5; 32]));
-    let mut store = place.fetching(|| ()).await.unwrap().into_store(|_: &Path| Ok(()));
-    let (block, size) = (vec![b'x'; BLOCK], BLOCK as u64 + 3);
-    assert_eq!(store.begin(&listing(false, &[("book.txt", size)])).unwrap(), [0]);
-    store.append(0, &block).unwrap();
-    let other = listing(false, &[("data", size)]);
-    assert_eq!(store.begin(&other).unwrap(), [BLOCK as u64]);
-    store.append(0, b"one").unwrap();
-    let found = store.finish().unwrap();
-    assert_eq!(found.file_name(), Some("data".as_ref()));
-    assert_eq!(fs::read(&found).unwrap(), [&block[..], b"one"].concat());
-    assert_eq!(place.found(), Some(found));
-}
-
-#[tokio::test]
-async fn an_empty_file_is_there_as_soon_as_it_is_named() {
-    let scratch = Scratch::new();
-    let place = Place::new(scratch.0.clone(), Digest([4; 32]));
-    let mut store = place.fetching(|| ()).await.unwrap().into_store(|_: &Path| Ok(()));
-    let two = listing(true, &[("a", 1), ("none", 0)]);
-    assert_eq!(store.begin(&two).unwrap(), [0, 0]);
-    store.append(0, b"x").unwrap();
-    let found = store.finish().unwrap();
-    assert_eq!(fs::read(found.join("none")).unwrap(), b"");
-}
-
 #[test]
-fn a_note_of_where_data_lies_takes_no_room() {
+fn a_folder_of_the_users_is_not_taken_for_pieces() {
     let scratch = Scratch::new();
-    let place = |name| Place::new(scratch.0.clone(), Digest([name; 32]));
-    let kept = place(1).named(".file");
-    fs::create_dir(&kept).unwrap();
-    fs::write(kept.join("a"), [1; 100]).unwrap();
-    place(1).note(&scratch.0).unwrap();
-    place(2).make_room(100, 200).unwrap();
-    assert!(kept.exists());
-    place(2).make_room(100, 199).unwrap();
-    assert!(!kept.exists());
-    assert_eq!(place(1).noted(), std::slice::from_ref(&scratch.0));
-}
-
-#[test]
-fn a_set_that_cannot_be_removed_is_in_nobodys_way() {
-    let scratch = Scratch::new();
-    let place = |name| Place::new(scratch.0.clone(), Digest([name; 32]));
-    let kept = [1, 2].map(|name| place(name).named(".file"));
-    for kept in &kept {
-        fs::create_dir(kept).unwrap();
-        fs::write(kept.join("a"), [0; 100]).unwrap();
+    for listing in [&b"my files"[..], MARK, &[MARK, b"\x01\x00"].concat()] {
+        fs::write(scratch.0.join(LISTING), listing).unwrap();
+        assert!(Data::open(&scratch.0).unwrap().file(LISTING).unwrap().is_some());
     }
-    // Neither was ever used, so the first goes first, but its lock cannot be taken.
-    fs::create_dir(place(1).named(".lock")).unwrap();
-    place(3).make_room(100, 200).unwrap();
-    assert_eq!(kept.map(|kept| kept.exists()), [true, false]);
+}
+
+/// A set of two pieces of 100 bytes, one of them older, in files of their own.
+async fn keep(scratch: &Scratch, name: u8) {
+    let place = Place::new(scratch.0.clone(), Digest([name; 32]));
+    let mut store = store(&place).await;
+    fill(&mut store, &[("a", &[name; 100]), ("b", &[!name; 100])], 9);
+    let folder = store.finish().unwrap();
+    let old = SystemTime::now() - Duration::from_secs(9);
+    File::options()
+        .write(true)
+        .open(folder.join("1-0"))
+        .unwrap()
+        .set_modified(old)
+        .unwrap();
+    drop(store);
+    // Clocks of file systems are coarse.
+    std::thread::sleep(Duration::from_millis(20));
 }
 
 #[tokio::test]
 async fn what_was_not_used_for_the_longest_time_is_forgotten() {
     let scratch = Scratch::new();
     let place = |name| Place::new(scratch.0.clone(), Digest([name; 32]));
-    let keep = async |name: u8| {
-        let mut store = place(name)
-            .fetching(|| ())
-            .await
-            .unwrap()
-            .into_store(|_: &Path| Ok(()));
-        store.begin(&listing(false, &[("a", 100)])).unwrap();
-        store.append(0, &[name; 100]).unwrap();
-        store.finish().unwrap();
-        // Clocks of file systems are coarse.
-        std::thread::sleep(Duration::from_millis(20));
-    };
+    let pieces = |name| ["0-0", "1-0"].map(|piece| place(name).named(BLOCKS).join(piece).exists());
     for name in 1..=3 {
-        keep(name).await;
+        keep(&scratch, name).await;
     }
-    assert!(place(1).found().is_some());
-    std::thread::sleep(Duration::from_millis(20));
-    let found = |name| place(name).named(".file").exists();
-    place(4).make_room(100, 400).unwrap();
-    assert_eq!([1, 2, 3].map(found), [true; 3]);
-    place(4).make_room(100, 399).unwrap();
-    assert_eq!([1, 2, 3].map(found), [true, false, true]);
-    // A set that is being fetched is in use, however old it is, and its own place does not count.
+    // A note of where data lies takes no room.
+    place(1).note(&scratch.0).unwrap();
+    let found = place(1).found().unwrap();
+    place(4).make_room(100, 700).unwrap();
+    assert_eq!([1, 2, 3].map(pieces), [[true; 2]; 3]);
+    place(4).make_room(100, 699).unwrap();
+    assert_eq!([1, 2, 3].map(pieces), [[true; 2], [true, false], [true; 2]]);
+    place(4).make_room(100, 500).unwrap();
+    assert_eq!([1, 2, 3].map(pieces), [[true; 2], [false; 2], [true; 2]]);
+    assert!(!place(2).named(BLOCKS).exists());
+    // A set that is read or fetched is in use, however old it is, and its own place does not count.
+    let reading = Data::open(&found).unwrap();
     let fetching = place(3).fetching(|| ()).await.unwrap();
+    place(4).make_room(400, 400).unwrap();
     place(1).make_room(400, 400).unwrap();
-    assert_eq!([1, 2, 3].map(found), [true, false, true]);
+    assert_eq!([1, 3].map(pieces), [[true; 2]; 2]);
     drop(fetching);
     place(1).make_room(400, 400).unwrap();
-    assert_eq!([1, 2, 3].map(found), [true, false, false]);
+    assert_eq!([1, 3].map(pieces), [[true; 2], [false; 2]]);
+    drop(reading);
+    place(4).make_room(400, 400).unwrap();
+    assert_eq!(pieces(1), [false; 2]);
+    assert_eq!(place(1).noted(), std::slice::from_ref(&scratch.0));
+}
+
+#[tokio::test]
+async fn a_set_that_cannot_be_removed_is_in_nobodys_way() {
+    let scratch = Scratch::new();
+    let place = |name| Place::new(scratch.0.clone(), Digest([name; 32]));
+    for name in [1, 2] {
+        keep(&scratch, name).await;
+    }
+    // The first would go first, but its lock cannot be taken.
+    fs::remove_file(place(1).named(".used")).unwrap();
+    fs::create_dir(place(1).named(".used")).unwrap();
+    place(3).make_room(200, 400).unwrap();
+    assert_eq!(
+        [1, 2].map(|name| place(name).named(BLOCKS).exists()),
+        [true, false]
+    );
 }
 
 #[tokio::test]

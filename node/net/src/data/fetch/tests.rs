@@ -1,7 +1,10 @@
 //! Fetching from a peer on this machine, alone and beside others.
 
 use super::*;
-use crate::data::provision::{Answer, Ask, FetchError, Listing, News, Offer, Store, Trouble, fetch};
+use crate::data::gather::fetch;
+use crate::data::provision::{
+    Answer, Ask, FetchError, HAS, Here, LACKS, ListedFile, Listing, News, Offer, PIECE, Store,
+};
 use crate::data::serve::{ServedData, TRANSFERS};
 use crate::data::{Data, Stock};
 use crate::net::config::QuicConfig;
@@ -20,23 +23,27 @@ struct Any(Vec<Vec<u8>>);
 impl Store for Any {
     type Whole = Vec<Vec<u8>>;
 
-    fn begin(&mut self, listing: &Listing) -> Result<Vec<u64>, String> {
-        self.0.resize(listing.files.len(), Vec::new());
-        Ok(self.0.iter().map(|file| file.len() as u64).collect())
+    fn begin(&mut self, listing: &Listing) -> Result<Vec<Here>, String> {
+        self.0 = listing
+            .files
+            .iter()
+            .map(|file| vec![0; file.size as usize])
+            .collect();
+        let missing = |file: &ListedFile| (0..file.size.div_ceil(PIECE)).collect();
+        let here = |file| Here {
+            nodes: vec![],
+            missing: missing(file),
+        };
+        Ok(listing.files.iter().map(here).collect())
     }
 
-    fn append(&mut self, file: usize, bytes: &[u8]) -> Result<(), String> {
-        self.0[file].extend(bytes);
+    fn put(&mut self, file: usize, piece: u64, bytes: &[u8]) -> Result<(), String> {
+        self.0[file][(piece * PIECE) as usize..][..bytes.len()].copy_from_slice(bytes);
         Ok(())
     }
 
-    fn finish(&mut self) -> Result<Vec<Vec<u8>>, Trouble> {
+    fn finish(&mut self) -> Result<Vec<Vec<u8>>, String> {
         Ok(self.0.clone())
-    }
-
-    fn clear(&mut self) -> Result<(), String> {
-        self.0.clear();
-        Ok(())
     }
 }
 
@@ -80,7 +87,7 @@ impl Host {
 
     async fn fetch(
         &self,
-        guest: &mut Guest,
+        guest: &Guest,
         limit: u64,
         tell: &mut dyn FnMut(News),
     ) -> Result<Vec<Vec<u8>>, FetchError> {
@@ -90,7 +97,7 @@ impl Host {
     }
 
     /// A caller that has read the offer of the files, once there is one, and is silent.
-    async fn offered(&self, guest: &mut Guest) -> GuestStream {
+    async fn offered(&self, guest: &Guest) -> GuestStream {
         let answer = Answer::Files(self.listing.clone());
         let offer = Offer {
             answer,
@@ -110,12 +117,25 @@ impl Host {
     }
 
     /// A caller that has a transfer, and reads no more of it.
-    async fn served(&self, guest: &mut Guest) -> GuestStream {
+    async fn served(&self, guest: &Guest) -> GuestStream {
         let mut line = self.offered(guest).await;
-        line.send(&encode(&Ask { file: 0, from: 0 })).await.unwrap();
+        line.send(&first_piece()).await.unwrap();
         line.receive(1).await.unwrap();
+        // More than QUIC takes at once, so that it stays busy.
+        for _ in 0..30 {
+            line.send(&first_piece()).await.unwrap();
+        }
         line
     }
+}
+
+/// Asks for a piece.
+fn first_piece() -> Vec<u8> {
+    encode(&Ask::Blocks {
+        file: 0,
+        from: 0,
+        blocks: 4,
+    })
 }
 
 fn guest(ticket: &Ticket) -> Guest {
@@ -126,13 +146,13 @@ fn guest(ticket: &Ticket) -> Guest {
 async fn holders_of_a_ticket_are_served_and_only_so_many_at_once() {
     let host = Host::of(3_000_000);
     let stranger = guest(&ticket_by(Secret([0; 32]), Vec::new()));
-    let refused = { stranger }.dial(&host.source).await.err();
+    let refused = stranger.dial(&host.source).await.err();
     assert_eq!(refused, Some(DialError::Refused(Refusal::WrongTicket)));
 
-    let mut guest = guest(&ticket());
+    let guest = guest(&ticket());
     let mut lines = vec![];
     for _ in 0..TRANSFERS {
-        lines.push(host.served(&mut guest).await);
+        lines.push(host.served(&guest).await);
     }
     let mut waited = false;
     let mut tell = |news| {
@@ -141,7 +161,7 @@ async fn holders_of_a_ticket_are_served_and_only_so_many_at_once() {
             lines.pop();
         }
     };
-    let fetched = host.fetch(&mut guest, 3_000_000, &mut tell).await;
+    let fetched = host.fetch(&guest, 3_000_000, &mut tell).await;
     assert!(fetched.unwrap() == std::slice::from_ref(&host.bytes));
     assert!(waited);
 
@@ -149,34 +169,70 @@ async fn holders_of_a_ticket_are_served_and_only_so_many_at_once() {
         bytes: 3_000_000,
         limit: 4,
     };
-    let fetched = host.fetch(&mut guest, 4, &mut |_| {}).await;
+    let fetched = host.fetch(&guest, 4, &mut |_| {}).await;
     assert_eq!(fetched.err(), Some(limit));
     // Reading a file that has changed or become shorter ends in an error.
     std::fs::write(&host.path, vec![7; 3_000_000]).unwrap();
-    let fetched = host.fetch(&mut guest, 3_000_000, &mut |_| {}).await;
+    let fetched = host.fetch(&guest, 3_000_000, &mut |_| {}).await;
     assert!(matches!(fetched.err(), Some(FetchError::Nobody(why)) if why[0].contains("not the run's data")));
-    let mut line = host.offered(&mut guest).await;
+    let mut line = host.offered(&guest).await;
     std::fs::write(&host.path, b"s").unwrap();
-    line.send(&encode(&Ask { file: 0, from: 0 })).await.unwrap();
-    let nodes = 32 * 3_000_000_usize.div_ceil(crate::data::BLOCK);
-    let mut heard = 0;
-    while let Ok(bytes) = line.receive(usize::MAX).await {
-        heard += bytes.len();
+    line.send(&first_piece()).await.unwrap();
+    assert_eq!(*line.receive(usize::MAX).await.unwrap(), [LACKS]);
+    // A question beyond the file, or for too much, ends the conversation.
+    for (file, from, blocks) in [
+        (1, 0, 1),
+        (0, 3_000_000, 1),
+        (0, 0, 5),
+        (0, 0, 0),
+        (0, u64::MAX, 1),
+    ] {
+        let mut line = host.offered(&guest).await;
+        line.send(&encode(&Ask::Blocks { file, from, blocks }))
+            .await
+            .unwrap();
+        assert!(line.receive(1).await.is_err(), "{file} {from} {blocks}");
     }
-    assert!(heard <= nodes + 1, "{heard}");
+}
+
+#[tokio::test]
+async fn one_that_pauses_gives_its_transfer_back_and_may_ask_again() {
+    let host = Host::of(3_000_000);
+    let guest = guest(&ticket());
+    let mut lines = vec![];
+    for _ in 0..TRANSFERS {
+        let mut line = host.offered(&guest).await;
+        line.send(&first_piece()).await.unwrap();
+        lines.push(line);
+    }
+    let all = async |line: &mut GuestStream| {
+        let mut heard = Vec::new();
+        while heard.len() <= PIECE as usize {
+            heard.extend_from_slice(&line.receive(1 + PIECE as usize - heard.len()).await.unwrap());
+        }
+        assert!(heard[0] == HAS && heard[1..] == host.bytes[..PIECE as usize]);
+    };
+    for line in &mut lines {
+        all(line).await;
+    }
+    // Each has its answer and asks for nothing more, so another gets a transfer.
+    let fetched = host.fetch(&guest, 3_000_000, &mut |_| {}).await;
+    assert!(fetched.unwrap() == std::slice::from_ref(&host.bytes));
+    lines[0].send(&first_piece()).await.unwrap();
+    all(&mut lines[0]).await;
 }
 
 #[tokio::test]
 async fn callers_that_ask_for_nothing_hold_no_transfer() {
     let (host, ticket) = (Host::of(300_000), ticket());
-    let mut silent = guest(&ticket);
+    let silent = guest(&ticket);
     let mut lines = vec![];
     for _ in 0..2 * TRANSFERS {
-        lines.push(host.offered(&mut silent).await);
+        lines.push(host.offered(&silent).await);
     }
-    let (mut asks, mut quiet) = (guest(&ticket), |_| {});
+    let (asks, mut quiet) = (guest(&ticket), |_| {});
     let fetched = tokio::select! {
-        fetched = host.fetch(&mut asks, 300_000, &mut quiet) => fetched,
+        fetched = host.fetch(&asks, 300_000, &mut quiet) => fetched,
         _ = lines[0].receive(1) => panic!("the fetch waits for a silent caller's end"),
     };
     assert!(fetched.unwrap() == std::slice::from_ref(&host.bytes));
@@ -189,15 +245,15 @@ async fn callers_that_ask_for_nothing_hold_no_transfer() {
 #[tokio::test]
 async fn one_ticket_holds_a_quarter_of_the_transfers_while_others_ask() {
     let host = Host::of(30_000_000);
-    let mut greedy = guest(&ticket());
+    let greedy = guest(&ticket());
     let mut lines = vec![];
     for _ in 0..TRANSFERS {
-        lines.push(host.served(&mut greedy).await);
+        lines.push(host.served(&greedy).await);
     }
     let all = Invitation::of_run(RUN_KEY.key());
     let other = Ticket::made_from(&all, root(), Role::Member, None, None).unwrap();
     let mut waited = false;
     let mut tell = |news| waited |= news == News::Waiting;
-    let fetched = host.fetch(&mut guest(&other), 30_000_000, &mut tell).await;
+    let fetched = host.fetch(&guest(&other), 30_000_000, &mut tell).await;
     assert!(fetched.unwrap() == std::slice::from_ref(&host.bytes) && !waited);
 }
