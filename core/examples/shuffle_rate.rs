@@ -5,13 +5,18 @@
 use std::num::NonZeroU64;
 use std::time::Instant;
 
-use annulus_core::shuffle::Shuffle;
+use annulus_core::shuffle::{Shuffle, Stripes};
 
 fn main() {
     const INDICES: u64 = 4_000_000;
     for samples in [60_000u64, 10_000_000, 1 << 24, (1 << 24) + 1] {
         let samples = NonZeroU64::new(samples).expect("not zero");
-        let shuffle = Shuffle { seed: 1, samples };
+        let stripes = Stripes::NONE;
+        let shuffle = Shuffle {
+            seed: 1,
+            samples,
+            stripes,
+        };
         let start = Instant::now();
         let sum = (0..INDICES).fold(0u64, |sum, position| sum ^ shuffle.index(position));
         let ns = start.elapsed().as_nanos() as f64 / INDICES as f64;

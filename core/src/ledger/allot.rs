@@ -119,11 +119,12 @@ impl Head {
         }
         let total: u64 = taken.iter().map(SampleRange::len).sum();
         let quotas = shares(total, &self.members, round, total == self.left(manifest));
-        // The first range goes to another member each round.
-        let n = self.members.len();
-        let first = ((round - 1) % n.max(1) as u64) as usize;
-        let order: Vec<usize> = (0..n).map(|i| (first + i) % n).collect();
-        let shares = hand_out(taken, quotas, &order, |member| self.members[member].peer);
+        // A hole goes to another member each round. Fresh samples in chunks go by the members' places, so that each
+        // stays with its stripes.
+        let turned = ((round - 1) % self.members.len().max(1) as u64) as usize;
+        let stays = |range: &SampleRange| manifest.chunk.get() > 1 && range.start >= self.cursor;
+        let first = |range: &SampleRange| if stays(range) { 0 } else { turned };
+        let shares = hand_out(taken, quotas, first, |member| self.members[member].peer);
         Allotment::of(shares)
     }
 
@@ -159,18 +160,20 @@ impl Head {
     }
 }
 
-/// Gives each member ranges up to its quota, in this order. A member does not get samples back that it has refused
-/// while others have room; if nobody has, they wait for another round. Fresh samples always find a member.
+/// Gives each member ranges up to its quota, in ring order from the one that is `first` for a range. A member does not
+/// get samples back that it has refused while others have room; if nobody has, they wait for another round. Fresh
+/// samples always find a member.
 fn hand_out(
     taken: Vec<SampleRange>,
     mut quotas: Vec<u64>,
-    order: &[usize],
+    first: impl Fn(&SampleRange) -> usize,
     name: impl Fn(usize) -> PeerId,
 ) -> Vec<Vec<SampleRange>> {
     let mut shares = vec![Vec::new(); quotas.len()];
     let lone = quotas.iter().filter(|quota| **quota > 0).count() == 1;
     for mut range in taken {
-        for member in order.iter().copied() {
+        let first = first(&range);
+        for member in (first..shares.len()).chain(0..first) {
             let n = quotas[member].min(range.len());
             let again = range.refused_by == Some(name(member)) && !lone;
             if n == 0 || again {
@@ -190,6 +193,139 @@ fn hand_out(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::id::Contact;
+    use crate::base::quotas::{Limit, quotas};
+    use crate::base::random::SplitMix;
+    use crate::run::config::{Layout, Settings};
+    use crate::run::shuffle::{Shuffle, Stripes};
+    use std::collections::VecDeque;
+
+    /// A head after this many rounds, with members that deliver equally and a hole.
+    fn head(manifest: &Manifest, members: u8, round: Round) -> Head {
+        let member = |name: u8| {
+            let settings = Settings::stand_in(PeerId([name; 32]), Contact::default(), manifest);
+            let mut member = Member::new(&settings, None);
+            member.speed = 1000;
+            member.trials.delivered = true;
+            member
+        };
+        let mut head = Head::genesis(manifest, member(0));
+        head.members = (0..members).map(member).collect();
+        (head.round, head.cursor) = (round, 1000);
+        head.holes = vec![SampleRange {
+            start: 10,
+            end: 11,
+            refused_by: None,
+        }];
+        head
+    }
+
+    #[test]
+    fn fresh_samples_in_chunks_go_by_place_and_holes_in_turn() {
+        let manifest = |chunk: u32| Manifest {
+            samples: 5000.try_into().unwrap(),
+            target: 5000.try_into().unwrap(),
+            batch: 13.try_into().unwrap(),
+            chunk: chunk.try_into().unwrap(),
+            ..Manifest::new(Layout::flat(3))
+        };
+        // The member that gets the hole, and that with the first of the fresh samples, round by round.
+        let firsts = |chunk| {
+            let manifest = manifest(chunk);
+            [0, 1, 2, 3, 4].map(|round| {
+                let allotted = head(&manifest, 4, round).allot(&manifest);
+                let holder = |position| {
+                    let has = |share: &Vec<SampleRange>| share.iter().any(|range| range.start == position);
+                    allotted.shares.iter().position(has).unwrap()
+                };
+                (holder(10), holder(1000))
+            })
+        };
+        assert_eq!(firsts(1).map(|(hole, _)| hole), [0, 1, 2, 3, 0]);
+        assert_eq!(firsts(1).map(|(_, fresh)| fresh), [0, 1, 2, 3, 0]);
+        assert_eq!(firsts(64).map(|(hole, _)| hole), [0, 1, 2, 3, 0]);
+        assert_eq!(firsts(64).map(|(_, fresh)| fresh), [0; 5]);
+    }
+
+    /// What the peer that fetches most and all together fetch in an epoch of 131,072 samples, as multiples of the data:
+    /// caches of 64 chunks of 256, speeds that drift by 2 % a round.
+    fn fetched(batch: u64, peers: usize, stripes: Stripes, is_turned: bool) -> (f64, f64) {
+        const SAMPLES: u64 = 131_072;
+        const CHUNK: u64 = 256;
+        const CACHE: usize = 64;
+        let samples = SAMPLES.try_into().unwrap();
+        let shuffle = Shuffle {
+            seed: 1,
+            samples,
+            stripes,
+        };
+        let mut random = SplitMix(7);
+        let mut speeds = vec![1.0; peers];
+        let mut caches = vec![VecDeque::new(); peers];
+        let mut fetched = vec![0; peers];
+        for (round, start) in (0..SAMPLES).step_by(batch as usize).enumerate() {
+            for speed in &mut speeds {
+                *speed *= 1.0 + 0.02 * (2.0 * random.unit() - 1.0);
+            }
+            let mean = speeds.iter().sum::<f64>() / peers as f64;
+            speeds
+                .iter_mut()
+                .for_each(|speed| *speed = 0.9 * *speed / mean + 0.1);
+            let end = SAMPLES.min(start + batch);
+            let limits = speeds.iter().map(|speed| Limit::none((speed * 1e6) as u64));
+            let quotas = quotas(end - start, &limits.collect::<Vec<_>>());
+            let refused_by = None;
+            let fresh = vec![SampleRange {
+                start,
+                end,
+                refused_by,
+            }];
+            let first = if is_turned { round % peers } else { 0 };
+            let shares = hand_out(fresh, quotas, |_| first, |name| PeerId([name as u8; 32]));
+            for (peer, share) in shares.iter().enumerate() {
+                let cache: &mut VecDeque<u64> = &mut caches[peer];
+                for position in share.iter().flat_map(|range| range.start..range.end) {
+                    let chunk = shuffle.index(position) / CHUNK;
+                    match cache.iter().position(|held| *held == chunk) {
+                        Some(at) => drop(cache.remove(at)),
+                        None => fetched[peer] += CHUNK,
+                    }
+                    cache.push_front(chunk);
+                    cache.truncate(CACHE);
+                }
+            }
+        }
+        let part = |samples: u64| samples as f64 / SAMPLES as f64;
+        let most = fetched.iter().max().copied().unwrap_or(0);
+        (part(most), part(fetched.iter().sum()))
+    }
+
+    #[test]
+    fn with_stripes_each_peer_fetches_its_share() {
+        let stripes = |chunk: u32, batch: u32| Stripes {
+            chunk: chunk.try_into().unwrap(),
+            open: (batch.min(64) as u16).try_into().unwrap(),
+            batch: batch.try_into().unwrap(),
+        };
+        for (batch, peers, most, all) in [
+            (12, 4, 0.26, 1.0),
+            (48, 4, 0.33, 1.3),
+            (48, 16, 0.08, 1.2),
+            (512, 4, 0.28, 1.1),
+            (512, 16, 0.09, 1.4),
+            (4096, 16, 0.09, 1.3),
+        ] {
+            let got = fetched(batch.into(), peers, stripes(256, batch), false);
+            let near = |got: f64, told: f64, rounded: f64| (got - told).abs() < 0.1 * told + rounded;
+            assert!(
+                near(got.0, most, 0.005) && near(got.1, all, 0.05),
+                "{batch} {peers}: {got:?}"
+            );
+        }
+        // Neither stripes alone nor places alone do it.
+        assert!(fetched(48, 4, stripes(256, 48), true).0 > 0.9);
+        assert!(fetched(512, 16, stripes(1, 512), false).0 > 10.0);
+    }
 
     #[test]
     fn what_one_has_given_back_goes_to_another() {
@@ -200,10 +336,10 @@ mod tests {
             refused_by: refused_by.map(name),
         };
         let taken = vec![hole(0, 4, Some(0)), hole(4, 8, None)];
-        let shares = hand_out(taken.clone(), vec![5, 3], &[0, 1], name);
+        let shares = hand_out(taken.clone(), vec![5, 3], |_| 0, name);
         // The fourth of the first four has to wait: only the member that refused it has room.
         assert_eq!(shares, [vec![hole(4, 8, None)], vec![hole(0, 3, Some(0))]]);
-        let alone = hand_out(taken.clone(), vec![8, 0], &[0, 1], name);
+        let alone = hand_out(taken.clone(), vec![8, 0], |_| 0, name);
         assert_eq!(alone, [taken, vec![]]);
     }
 }

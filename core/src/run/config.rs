@@ -189,6 +189,11 @@ pub struct Manifest {
     pub early_stop: Option<EarlyStop>,
     /// Samples of one step, over all peers. Without [local steps](Self::local), a round is one step.
     pub batch: NonZeroU32,
+    /// Samples of neighbouring places in the data that are visited in the same part of an epoch
+    /// ([`shuffle`](crate::shuffle)). 1: any sample comes anywhere.
+    pub chunk: NonZeroU32,
+    /// Chunks from which each batch takes samples: more mix better, and at most a batch.
+    pub stripes: NonZeroU16,
     /// Samples that a device computes at once; 0 means its whole share.
     pub micro_batch: u32,
     /// The places of the parameters.
@@ -257,7 +262,7 @@ const MARK: &[u8] = b"annrun\0";
 
 impl Manifest {
     /// Version of the encoding. Every change of the fields needs a new version.
-    pub const VERSION: u8 = 11;
+    pub const VERSION: u8 = 12;
 
     /// A run of one sample with these parameters, as a base for a caller that sets only some fields: `Manifest {
     /// lr: 0.1, ..Manifest::new(layout) }`.
@@ -275,6 +280,8 @@ impl Manifest {
             target: NonZeroU64::MIN,
             early_stop: None,
             batch: NonZeroU32::MIN,
+            chunk: NonZeroU32::MIN,
+            stripes: NonZeroU16::MIN,
             micro_batch: 0,
             layout,
             optimizer: Optimizer::Sgd { weight_decay: 0.0 },
@@ -413,10 +420,7 @@ impl Manifest {
     pub fn check(&self) -> Result<(), ManifestError> {
         let need = |ok: bool, why| ok.then_some(()).ok_or(ManifestError::Unusable(why));
         self.check_words()?;
-        need(
-            self.early_stop.is_none() || self.split.is_none(),
-            "patience does not go with a split model, which is evaluated by nobody while it trains: leave patience out",
-        )?;
+        self.check_chunks()?;
         need(
             self.piece.get() <= 1 << 20,
             "piece must be at most 1048576 elements",
@@ -553,10 +557,10 @@ mod tests {
         let mut later = bytes.clone();
         later[MARK.len()] = Manifest::VERSION + 1;
         let error = Manifest::decode(&later).unwrap_err();
-        assert_eq!(error, ManifestError::Version { found: 12 });
+        assert_eq!(error, ManifestError::Version { found: 13 });
         let text = error.to_string();
         assert!(
-            text.contains("version 12") && text.contains("reads version 11"),
+            text.contains("version 13") && text.contains("reads version 12"),
             "{text}"
         );
         // Encoded as before manifests had versions.
@@ -600,6 +604,25 @@ mod tests {
         };
         assert_eq!(layout.means(), [0..2, 4..8]);
         assert_eq!(Layout::flat(4).means(), []);
+    }
+
+    #[test]
+    fn chunks_and_stripes_keep_within_data_and_batch() {
+        let with = |chunk: u32, stripes: u16| Manifest {
+            samples: 100.try_into().unwrap(),
+            batch: 12.try_into().unwrap(),
+            chunk: chunk.try_into().unwrap(),
+            stripes: stripes.try_into().unwrap(),
+            ..Manifest::new(Layout::flat(3))
+        };
+        assert_eq!(Manifest::decode(&with(50, 12).encode()), Ok(with(50, 12)));
+        for (bad, why) in [
+            (with(51, 12), "half of the samples"),
+            (with(50, 13), "at most the batch"),
+        ] {
+            let told = Manifest::decode(&bad.encode()).unwrap_err().to_string();
+            assert!(told.contains(why), "{told}");
+        }
     }
 
     #[test]

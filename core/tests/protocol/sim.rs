@@ -508,3 +508,10 @@ fn peers_behind_routers_find_to_each_other() {
     let punched = |seed| sim::run(seed, Setup::default()).stats.punched;
     assert!((0..60).map(punched).sum::<u64>() > 10);
 }
+
+/// Samples come in chunks, whose order does not turn.
+#[test]
+fn all_promises_hold_where_samples_come_in_chunks() {
+    let failures = run(1_000_000_000_000..1_000_000_000_100, Setup::default());
+    assert!(failures.is_empty(), "{failures:?}");
+}

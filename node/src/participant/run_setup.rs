@@ -15,7 +15,7 @@ use annulus_core::config::ManifestError;
 use annulus_core::optim::{Moments, Optimizer};
 use annulus_core::split::Split;
 use annulus_core::{DataSource, Layout, Manifest, PeerId, State};
-use std::num::NonZeroU16;
+use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -391,6 +391,8 @@ pub(super) fn manifest(
         target: run.target(loaded.samples),
         early_stop: run.early_stop,
         batch: run.batch,
+        chunk: NonZeroU32::MIN,
+        stripes: NonZeroU16::MIN,
         micro_batch: run.micro_batch,
         layout,
         optimizer: run.optimizer.parse()?,

@@ -1,4 +1,5 @@
-//! Checks of what is said of a run, and that the settings fit runs whose members keep only parts of the state.
+//! Checks of what is said of a run, and that the settings fit runs whose members keep only parts of the state or of the
+//! data.
 
 use super::{MAX_PEERS, Manifest, ManifestError, Topology};
 use crate::numeric::codec::Codec;
@@ -13,6 +14,20 @@ impl Manifest {
             }
             (_, about) if !is_line(about, Self::ABOUT_LIMIT) => {
                 "the text about a run has at most 500 characters, on one line"
+            }
+            _ => return Ok(()),
+        };
+        Err(ManifestError::Unusable(why))
+    }
+
+    /// Refuses chunks and stripes that data or batch are too small for.
+    pub(super) fn check_chunks(&self) -> Result<(), ManifestError> {
+        let why = match u64::from(self.chunk.get()) {
+            chunk if chunk > 1 && chunk > self.samples.get() / 2 => {
+                "a chunk must be at most half of the samples"
+            }
+            _ if u32::from(self.stripes.get()) > self.batch.get() => {
+                "stripes must be at most the batch, which takes a sample of each"
             }
             _ => return Ok(()),
         };
@@ -42,6 +57,9 @@ impl Manifest {
     pub(super) fn check_split(&self) -> Result<(), ManifestError> {
         let Some(split) = &self.split else { return Ok(()) };
         let why = match self.copies {
+            _ if self.early_stop.is_some() => {
+                "patience does not go with a split model, which is evaluated by nobody while it trains: leave patience out"
+            }
             None => "split goes with copies: who keeps a part keeps its weights and moments",
             Some(_) if self.codec != Codec::F32 => "split is for codec=f32: sums travel as they are",
             Some(_) => return split.check(self.layout.len).map_err(ManifestError::Unusable),

@@ -15,6 +15,10 @@ const TOPOLOGY: u64 = 0x746f_706f;
 const INTEGERS: u64 = 0x696e_7473;
 /// From this seed on, sums may be encoded as signs too. Smaller seeds stay the worlds that they were.
 const SIGNS_FROM: u64 = 10_000_000_000;
+/// Separates the draw of stripes.
+const STRIPES: u64 = 0x7374_7269;
+/// From this seed on, samples may come in chunks. Smaller seeds stay the worlds that they were.
+const STRIPES_FROM: u64 = 1_000_000_000_000;
 /// Separates the draw of overlap.
 const OVERLAP: u64 = 0x6f76_6572;
 /// Separates the draw of local steps.
@@ -74,6 +78,19 @@ pub(super) fn draw_exchange(seed: u64, manifest: &mut Manifest) {
     manifest.overlap = manifest.local.is_some() && Rng::new(mix(seed ^ OVERLAP)).chance(0.3);
     draw_pace(&mut Rng::new(mix(seed ^ PACE)), manifest);
     draw_moments(&mut Rng::new(mix(seed ^ MOMENTS)), manifest);
+    if seed >= STRIPES_FROM {
+        draw_stripes(&mut Rng::new(mix(seed ^ STRIPES)), manifest);
+    }
+}
+
+/// In most worlds of these seeds samples come in chunks.
+fn draw_stripes(rng: &mut Rng, manifest: &mut Manifest) {
+    let most = manifest.samples.get() / 2;
+    if most > 1 && rng.chance(0.7) {
+        manifest.chunk = NonZeroU32::new(rng.between(2, most.min(64)) as u32).expect("from 2 on");
+        let stripes = rng.between(1, manifest.batch.get().min(64).into());
+        manifest.stripes = NonZeroU16::new(stripes as u16).expect("from 1 on");
+    }
 }
 
 /// In some worlds members choose how to exchange.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use annulus_core::TensorRule;
 use annulus_core::optim::{Optimizer, Schedule, clip_scale, norm_squared};
-use annulus_core::shuffle::Shuffle;
+use annulus_core::shuffle::{Shuffle, Stripes};
 
 use burn::tensor::{Int, read_sync};
 
@@ -106,7 +106,12 @@ impl Run {
     /// Many steps on samples in a run's order.
     fn steps(&mut self, samples: u64, count: u64, batch: u64) {
         let samples = samples.try_into().unwrap();
-        let shuffle = Shuffle { seed: 1, samples };
+        let stripes = Stripes::NONE;
+        let shuffle = Shuffle {
+            seed: 1,
+            samples,
+            stripes,
+        };
         for round in 0..count {
             let positions = round * batch..(round + 1) * batch;
             self.step(&positions.map(|p| shuffle.index(p)).collect::<Vec<_>>());
