@@ -72,6 +72,10 @@ function invited(situation) {
       actions: [first(WATCH)],
     };
   }
+  if (run.info?.task === "pytorch") {
+    const [title, text] = FAILURES.elsewhere;
+    return { title, text, actions: [first(WATCH)] };
+  }
   const { state_bytes: state = 0, data_bytes: data = 0, tab_data_limit: limit, spans = 0 } = run.info ?? {};
   if (spans > 0 && spans < 3) {
     return {
@@ -298,6 +302,7 @@ const FAILURES = {
   "data-unreachable": ["The run's data could not be fetched", "No member could send it. They may have stopped, or may lack the files themselves.", AGAIN],
   "too-much-data": ["This run's data is too large for this tab", "Take part with the native program on this machine instead: annulus join, with the same ticket."],
   "other-page": ["This page does not know the run", "The page and the run come from different programs or releases. Open the page of a peer that runs the same program as the run."],
+  elsewhere: ["This run's members compute with PyTorch", "A tab cannot. Take part from Python on this machine instead: annulus.member(model, dataset, ticket=...), with the same ticket."],
   internal: ["The trainer has stopped", "Something went wrong in this tab. The run is not harmed, and the others carry on.", AGAIN],
 };
 

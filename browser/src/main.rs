@@ -5,5 +5,6 @@ annulus_browser::main!(
     annulus::tasks::gpt::Gpt,
     annulus::tasks::graph::ModelFile,
     annulus::tasks::table::TableTask,
-    annulus::tasks::images::Images
+    annulus::tasks::images::Images,
+    annulus::tasks::pytorch::PyTorch
 );

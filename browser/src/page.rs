@@ -63,6 +63,8 @@ pub enum Kind {
     TooMuchData,
     /// The page is not made for the run.
     OtherPage,
+    /// The members compute with another program than ours.
+    Elsewhere,
     /// Anything else.
     Internal,
 }

@@ -45,7 +45,7 @@ pub fn factories() -> Vec<TaskFactory> {
 
 /// How the run's task is made.
 pub fn find<'a>(factories: &'a [TaskFactory], manifest: &Manifest) -> Result<&'a TaskFactory, Failure> {
-    factories
+    let factory = factories
         .iter()
         .find(|factory| factory.name == manifest.task)
         .ok_or_else(|| {
@@ -57,7 +57,11 @@ pub fn find<'a>(factories: &'a [TaskFactory], manifest: &Manifest) -> Result<&'a
                 manifest.task
             );
             Failure::new(Kind::OtherPage, message)
-        })
+        })?;
+    match factory.elsewhere {
+        Some(why) => Err(Failure::new(Kind::Elsewhere, why)),
+        None => Ok(factory),
+    }
 }
 
 /// The task with this data, or with what it makes itself.

@@ -5,7 +5,8 @@ use burn::backend::{Dispatch, DispatchTensor};
 use burn::module::{Devices, Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::tensor::{Device, Shape, Tensor, TensorData};
 
-use crate::host::HostTensor;
+use crate::error::GraphError;
+use crate::host::{Element, HostTensor};
 
 /// A parameter of any rank that Burn's optimizers and records know.
 #[derive(Module, Debug)]
@@ -64,6 +65,21 @@ pub struct GraphModel {
 }
 
 impl GraphModel {
+    /// Parameters without a graph, in this order.
+    ///
+    /// # Errors
+    ///
+    /// If one of them has more axes than a parameter can have, or is not made of floats.
+    pub fn of_parameters(params: &[(String, HostTensor)], device: &Device) -> Result<Self, GraphError> {
+        if let Some((name, value)) = params.iter().find(|(_, value)| value.element() != Element::Float) {
+            let problem = format!("the parameter `{name}` is made of {}", value.element().name());
+            return Err(GraphError::model(problem));
+        }
+        let params = params.iter().map(|(name, value)| (name.as_str(), value));
+        Self::new(params, std::iter::empty(), device)
+            .map_err(|problem| GraphError::model(format!("the parameter {problem}")))
+    }
+
     pub(crate) fn new<'a>(
         params: impl Iterator<Item = (&'a str, &'a HostTensor)>,
         constants: impl Iterator<Item = &'a HostTensor>,

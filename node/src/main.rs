@@ -5,6 +5,7 @@ use annulus::tasks::digits::Digits;
 use annulus::tasks::gpt::Gpt;
 use annulus::tasks::graph::ModelFile;
 use annulus::tasks::images::Images;
+use annulus::tasks::pytorch::PyTorch;
 use annulus::tasks::table::TableTask;
 use std::process::ExitCode;
 
@@ -15,5 +16,6 @@ fn main() -> ExitCode {
         TaskFactory::of::<ModelFile>(),
         TaskFactory::of::<TableTask>(),
         TaskFactory::of::<Images>(),
+        TaskFactory::of::<PyTorch>(),
     ])
 }

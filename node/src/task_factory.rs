@@ -33,6 +33,8 @@ pub struct TaskFactory {
     pub run_settings: &'static [&'static str],
     /// Those for a search in their place; empty: it searches nothing.
     pub search_settings: &'static [&'static str],
+    /// Why this program alone cannot compute its models, and how to take part; none: it can.
+    pub elsewhere: Option<&'static str>,
     /// What its models predict from, as a person names it; none if they do not.
     pub predicts: Option<&'static str>,
     /// Endings of data files for which it is the task where the user names none.
@@ -116,6 +118,8 @@ pub struct LoadedTask {
     pub writing: Writing,
     /// Bytes that a pass on a processor takes at least for a number of samples.
     pub pass_bytes: Arc<dyn Fn(u32) -> u64 + Send + Sync>,
+    /// Whether an outside process computes its model.
+    pub elsewhere: bool,
     /// The layers of its model.
     pub layers: Vec<Layer>,
     /// What a reader of its exported model needs to know.
@@ -261,6 +265,7 @@ impl TaskFactory {
             about: T::ABOUT,
             run_settings: T::SETTINGS,
             search_settings: T::SEARCH,
+            elsewhere: T::ELSEWHERE,
             predicts: T::PREDICTS,
             files: T::FILES,
             is_for: T::is_for,
@@ -327,6 +332,7 @@ impl TaskFactory {
             about: "",
             run_settings,
             search_settings: &[],
+            elsewhere: None,
             predicts: None,
             files: &[],
             is_for: |_| false,
@@ -425,6 +431,7 @@ fn load<T: Task>(
         data: task.dataset().digest(),
         files,
         pass_bytes: Arc::new(move |samples| in_bytes.pass_bytes(samples)),
+        elsewhere: T::ELSEWHERE.is_some(),
         layers: task.layers(),
         metadata: task.metadata(),
         writing: match task.generator() {

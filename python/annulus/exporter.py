@@ -168,7 +168,7 @@ def write(
         raise ExportError(f"the example has {len(batch)} inputs, and the data set has {len(columns)}")
     # A batch of one would be taken for a constant.
     batch = [samples.widened(np.concatenate([column, column]) if len(column) == 1 else column) for column in batch]
-    names, places = _names(model, keys, len(batch), loss, target)
+    names, places = names_of_inputs(model, keys, len(batch), loss, target)
     captured = capture(Objective(model, loss, keys, places), batch)
     if loss == "cross_entropy" and places:
         _check_classes(captured, columns[places[0]])
@@ -211,10 +211,10 @@ def _decayed(model: torch.nn.Module, trained: Sequence[str], decay: Decay) -> li
     return None if decayed == matrices else decayed
 
 
-def _names(
+def names_of_inputs(
     model: torch.nn.Module, keys: Sequence[str] | None, count: int, loss: Loss, target: Target
 ) -> tuple[list[str], list[int]]:
-    """The names of the inputs, and which of them are targets."""
+    """The names of a model's inputs, and which of them are targets."""
     if isinstance(loss, type):
         raise ExportError(f"the loss is a class: pass an instance, loss={loss.__name__}()")
     if any(tensor.is_meta for tensor in [*model.parameters(), *model.buffers()]):

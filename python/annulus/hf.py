@@ -78,7 +78,11 @@ class AnnulusTrainer(Trainer):
             dataset = self._remove_unused_columns(dataset, description="training")
         else:
             collate = self._get_collator_with_removed_columns(collate, description="training")
-        rounds = math.ceil(len(dataset) / self._batch)
+        is_stream = isinstance(dataset, torch.utils.data.IterableDataset)
+        length = self._annulus.get("samples") if is_stream else len(dataset)
+        if not length:
+            raise AnnulusError('how many samples are an epoch of this iterable data set? Pass annulus={"samples": ...}')
+        rounds = math.ceil(length / self._batch)
         options = self._annulus if self._annulus.get("ticket") else {**self._settings(rounds), **self._annulus}
         self.run = member(self.model, dataset, collate=collate, **options)
         batches = self.run.loader(

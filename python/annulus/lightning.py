@@ -15,12 +15,12 @@ from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from lightning.pytorch.utilities.signature_utils import is_param_in_hook_signature
 from torch.optim import lr_scheduler as schedules
-from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, default_collate
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler, default_collate
 
-from . import samples
 from .errors import AnnulusError, ExportError
 from .membership import LookAhead, Member, member
 from .objective import Loss
+from .samples import refuse_unusable
 
 #: The run's optimizers by PyTorch's classes.
 OPTIMIZERS: dict[type, str] = {
@@ -125,8 +125,10 @@ class AnnulusStrategy(SingleDeviceStrategy):
             return dataloader
         if not isinstance(dataloader, DataLoader):
             raise AnnulusError(f"a run needs a DataLoader to train on, not a {type(dataloader).__name__}")
-        samples.refuse_iterable(dataloader.dataset)
-        self._rounds = _Rounds(dataloader, self._options.get("batch"))
+        refuse_unusable(dataloader.dataset)
+        if isinstance(dataloader.dataset, IterableDataset) and not self._options.get("samples"):
+            raise AnnulusError("how many samples are an epoch of this iterable data set? Pass samples= to the strategy")
+        self._rounds = _Rounds(dataloader, self._options)
         return self._rounds
 
     def training_step(self, batch: Any, *beside: Any) -> Any:
@@ -195,7 +197,7 @@ class AnnulusStrategy(SingleDeviceStrategy):
         if "rounds" not in given and "epochs" not in given:
             limits = [trainer.max_steps] if trainer.max_steps >= 0 else []
             if trainer.max_epochs is not None and trainer.max_epochs >= 0:
-                limits.append(trainer.max_epochs * int(trainer.num_training_batches))
+                limits.append(trainer.max_epochs * len(self._rounds or ()))
             if limits:
                 settings["rounds"] = min(limits)
             else:
@@ -245,15 +247,17 @@ class AnnulusStrategy(SingleDeviceStrategy):
 class _Rounds(LookAhead):
     """The first batch of each round; the strategy takes the others. It goes on over all epochs until the run ends."""
 
-    def __init__(self, loader: DataLoader[Any], batch: int | None) -> None:
+    def __init__(self, loader: DataLoader[Any], options: Mapping[str, Any]) -> None:
         super().__init__(iter(()))
         self.loader = loader
-        self._batch = batch
+        self._batch, self._samples = options.get("batch"), options.get("samples")
 
     def __len__(self) -> int:
         """Rounds in an epoch."""
         dataset: Any = self.loader.dataset
-        return len(self.loader) if self._batch is None else math.ceil(len(dataset) / self._batch)
+        if self._samples is None and self._batch is None:
+            return len(self.loader)
+        return math.ceil((self._samples or len(dataset)) / (self._batch or self.loader.batch_size))
 
 
 class _Step(torch.nn.Module):
@@ -313,7 +317,8 @@ def _problems(trainer: Any, module: LightningModule, strategy: AnnulusStrategy, 
         problems.append("a run has one training loader")
     else:
         sampler = rounds.loader.sampler
-        if rounds.loader.batch_size is None or type(sampler) not in (RandomSampler, SequentialSampler):
+        is_plain = type(sampler) in (RandomSampler, SequentialSampler) or isinstance(rounds.loader.dataset, IterableDataset)
+        if rounds.loader.batch_size is None or not is_plain:
             problems.append("the run draws the samples: give the training loader batch_size= and no sampler of yours")
     return problems
 

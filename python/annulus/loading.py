@@ -27,12 +27,12 @@ def load(file: str | os.PathLike[str], model: torch.nn.Module) -> None:
 
 
 def fit(model: torch.nn.Module, shapes: Mapping[str, Sequence[int]]) -> dict[str, torch.Tensor]:
-    """A model's own tensors by the names that a run trains, tied ones under any of their names.
+    """A model's own tensors by the names that a run trains, tied ones under any of their names. Buffers may be among them.
 
     Raises:
         AnnulusError: the run lacks a trained parameter, the model lacks one, or shapes differ.
     """
-    state = model.state_dict(keep_vars=True)
+    state = {**dict(model.named_buffers()), **model.state_dict(keep_vars=True)}
     wanted = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
     problems = [f"the run has no {name}" for name in sorted(wanted - shapes.keys())]
     for name, shape in shapes.items():

@@ -22,16 +22,16 @@ from typing import Any
 
 import torch
 from safetensors import safe_open
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data import IterableDataset
 
-from . import program, samples
-from .checking import check
+from . import founding, program
 from .errors import AnnulusError
-from .exporter import WEIGHTS, Decay, Target, write
+from .exporter import WEIGHTS, Decay, Target
+from .feeding import Cut, Feed, feed
 from .loading import fit
 from .objective import Loss
 from .run import LEAVE_SECONDS, Run, setting, tell_how_to_join
-from .samples import Collate
+from .samples import Collate, refuse_unusable
 
 #: Settings that a peer may change when it goes on with a run.
 OWN_SETTINGS = ("checkpoint_every", "eval_every", "keep", "keep_best")
@@ -58,7 +58,9 @@ def member(
     to: str | Path = "annulus-model",
     out: str | Path = "annulus-member",
     checked: bool = True,
+    export: bool | None = None,
     exported: torch.nn.Module | None = None,
+    samples: int | None = None,
     options: Sequence[str] = (),
     **settings: object,
 ) -> Member:
@@ -71,18 +73,20 @@ def member(
             run.backward(loss)
     ```
 
-    Without a ticket it founds the run: the model and the data set are exported as by `train`, so that others can join with
-    `annulus join`, a browser tab or `annulus.member`. If `out` holds a run already, it goes on with that one, whose settings
-    stay as they are.
+    Without a ticket it founds the run. If the model can be exported as by `train`, others join with `annulus join`, a browser
+    tab or `annulus.member`. If it cannot, a line says why, and others join with `annulus.member` only. If `out` holds a run
+    already, it goes on with that one, whose settings stay as they are.
 
     Args:
         model: the model, on the device that is to compute.
         dataset: a map-style data set, or a tuple or mapping of tensors: the same samples in the same order on all members
-            that use PyTorch.
+            that use PyTorch. Of an iterable data set a member takes the next samples; shard it yourself.
         ticket: the ticket of the run to join.
         loss, target, collate, eval_dataset, decay, to, checked: of a run that is founded here, as in `train`. `collate` also is
             the `collate_fn` of `Member.loader`, unless that is given its own.
+        export: of a run that is founded here: True insists on an export, False never tries.
         exported: of a run that is founded here, a module to export in place of `model`, with parameters of the same names.
+        samples: of a run that is founded here with an iterable data set, how many samples are an epoch.
         listen: the port, or `HOST:PORT`.
         out: this member's folder. With the same folder a restarted process goes on as the same member.
         options: further options of `annulus train` or `annulus join`.
@@ -94,7 +98,7 @@ def member(
     """
     if os.name == "nt":
         raise AnnulusError("PyTorch takes part on Linux and macOS only so far: use annulus.train or annulus.join here")
-    samples.refuse_iterable(dataset)
+    refuse_unusable(dataset)
     folder = Path(out)
     wait_until_free(folder)
     of_run = sorted(setting(name, value) for name, value in settings.items() if name not in OWN_SETTINGS)
@@ -107,22 +111,11 @@ def member(
         settings = {name: value for name, value in settings.items() if name in OWN_SETTINGS}
     else:
         source = model if exported is None else exported
-        made = write(
-            source,
-            None,
-            to=to,
-            loss=loss,
-            dataset=dataset,
-            target=target,
-            collate=collate,
-            eval_dataset=eval_dataset,
-            decay=decay,
-        )
-        if checked:
-            with made.explained():
-                check(made.folder, devices=["cpu"])
-        command = peer("train", out=folder)
-        command += ["--task", "graph", "--data", str(made.folder)]
+        of_data = {"loss": loss, "target": target, "collate": collate, "eval_dataset": eval_dataset, "decay": decay}
+        task, made = founding.found(source, dataset, export=export, length=samples, to=Path(to), checked=checked, **of_data)
+        if task == "pytorch":
+            settings = without_held_out(settings)
+        command = [*peer("train", out=folder), "--task", task, "--data", str(made)]
     command += [setting(name, value) for name, value in settings.items()]
     run = Member(command, model, dataset, collate)
     if ticket is None:
@@ -130,6 +123,13 @@ def member(
         if not (folder / FOUNDED).exists():
             (folder / FOUNDED).write_text(json.dumps(of_run))
     return run
+
+
+def without_held_out(settings: dict[str, object]) -> dict[str, object]:
+    """The settings of a run without an export, in which nobody evaluates held-out samples."""
+    if settings.get("held_out"):
+        raise AnnulusError("without an export nobody evaluates held-out samples: leave held_out out, and evaluate in your loop")
+    return {name: value for name, value in settings.items() if name not in ("held_out", "held_out_by")}
 
 
 def refuse_others(settings: list[str], folder: Path) -> None:
@@ -156,11 +156,12 @@ class Member(Run):
         collate: Collate = None,
     ) -> None:
         self._model = model
-        self._dataset = _by_number(dataset)
+        self._dataset = founding.by_number(dataset)
         self._collate = collate
         #: The run's parameters in the model, and their places in the shared memory.
         self._places: list[tuple[torch.Tensor, torch.Tensor]] = []
-        self._feed: _Feed | None = None
+        self._following = _Following([])
+        self._feed: Feed | None = None
         self._sum = _Sum()
         #: The samples to compute next, once they are known.
         self._share: list[int] | None = None
@@ -187,7 +188,7 @@ class Member(Run):
         """
         if self._collate is not None:
             options.setdefault("collate_fn", self._collate)
-        return self._batches(_Feed(self._dataset, batch_size, workers, options))
+        return self._batches(feed(self._dataset, Cut(batch_size, doubles=bool(self._following)), workers, options))
 
     def backward(self, loss: torch.Tensor) -> None:
         """Adds the gradient of a batch from `loader`. `loss` is the mean over the batch, as everywhere in Annulus.
@@ -198,7 +199,7 @@ class Member(Run):
         if not self._waiting:
             raise AnnulusError("call run.backward(loss) once for each batch of run.loader()")
         count, self._waiting = self._waiting, 0
-        self._sum.add(loss, count)
+        self._sum.add(loss, count, self._following)
         self._left -= count
         if self._left == 0:
             self._share = self._listen()
@@ -210,14 +211,14 @@ class Member(Run):
         self._raise_if_failed()
         return self
 
-    def _batches(self, feed: _Feed) -> Iterator[Any]:
+    def _batches(self, feed: Feed) -> Iterator[Any]:
         self._feed, self._waiting = feed, 0
         if self._share is None:
             self._share = self._listen()
         while self._share is not None:
             share, self._share = self._share, None
             self._left = len(share)
-            for count, batch in feed.batches(share):
+            for count, batch in feed.batches(share, self._is_trial):
                 self._waiting = count
                 yield batch
                 if self._waiting:
@@ -251,13 +252,13 @@ class Member(Run):
         self._is_trial = not fresh
         if fresh:
             with torch.no_grad():
-                _copy(self._places, self._is_leaving)
+                _copy([*self._places, *self._following.places()], self._is_leaving)
         self._clear()
 
     def _hand_in(self) -> None:
         self._owes_sum = True
         count = self._sum.count
-        made = []
+        made = self._following.sums() if count else []
         for parameter, place in self._places if count else ():
             gradient = parameter.grad
             if gradient is None:
@@ -276,6 +277,7 @@ class Member(Run):
 
     def _clear(self) -> None:
         self._sum = _Sum()
+        self._following.begin()
         for parameter, _ in self._places:
             parameter.grad = None
 
@@ -299,17 +301,21 @@ class Member(Run):
     def _find(self, begin: Mapping[str, Any]) -> None:
         """Finds the run's parameters in the model."""
         shapes = {tensor["name"]: tensor["shape"] for tensor in begin["tensors"]}
-        parameters = fit(self._model, shapes)
-        frozen = [name for name, parameter in parameters.items() if not parameter.requires_grad]
+        own = fit(self._model, shapes)
+        following = {tensor["name"]: tensor["follows"] for tensor in begin["tensors"] if "follows" in tensor}
+        frozen = [name for name, tensor in own.items() if name not in following and not tensor.requires_grad]
         if frozen:
             raise AnnulusError(f"the run trains {', '.join(frozen)}, which the model has frozen: set requires_grad")
-        if len(self._dataset) < begin["samples"]:
+        is_stream = isinstance(self._dataset, IterableDataset)
+        if not is_stream and len(self._dataset) < begin["samples"]:
             raise AnnulusError(f"the data set has {len(self._dataset)} samples, and the run trains on {begin['samples']}")
         vector = torch.from_file(begin["file"], shared=True, size=begin["elements"], dtype=torch.float32)
-        self._places = []
-        for tensor in begin["tensors"]:
-            parameter, offset = parameters[tensor["name"]], tensor["offset"]
-            self._places.append((parameter, vector[offset : offset + parameter.numel()].view(parameter.shape)))
+        places = {
+            tensor["name"]: vector[tensor["offset"] :][: own[tensor["name"]].numel()].view(own[tensor["name"]].shape)
+            for tensor in begin["tensors"]
+        }
+        self._places = [(own[name], place) for name, place in places.items() if name not in following]
+        self._following = _Following([(own[name], places[name], rate) for name, rate in following.items()])
         if begin["data"] is not None:
             _load_others(Path(begin["data"]) / WEIGHTS, self._model, shapes)
 
@@ -392,15 +398,55 @@ class _Sum:
         self.count = 0
         self.loss: torch.Tensor | float = 0.0
 
-    def add(self, loss: torch.Tensor, count: int) -> None:
+    def add(self, loss: torch.Tensor, count: int, following: _Following) -> None:
         if loss.dim() != 0:
             raise AnnulusError(f"the loss must be one number, the mean over the batch; it has the shape {list(loss.shape)}")
         # If this is interrupted, some of the gradients are in the parameters, and none of the sum can be used.
         before, self.count = self.count, 0
         (loss * count).backward()
+        following.add(count)
         self.count = before + count
         # Stays on the device, which need not be waited for.
         self.loss = self.loss + loss.detach().float() * count
+
+
+class _Following:
+    """Buffers that follow the batches, such as batch norm's running mean, and the sum of how the batches would change them.
+
+    A batch changes a buffer in place. Each begins from the value that the members share, whatever the size of a batch.
+    """
+
+    def __init__(self, tensors: Sequence[tuple[torch.Tensor, torch.Tensor, float]]) -> None:
+        self._buffers = [buffer for buffer, _, _ in tensors]
+        self._places = [place for _, place, _ in tensors]
+        self._rates = [rate for _, _, rate in tensors]
+        self.begin()
+
+    def __len__(self) -> int:
+        return len(self._buffers)
+
+    def places(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """The buffers, and their places in the shared memory."""
+        return list(zip(self._buffers, self._places, strict=True))
+
+    def sums(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """The places in the shared memory, and the sums."""
+        return list(zip(self._places, self._sums, strict=True))
+
+    def begin(self) -> None:
+        """Begins a new sum."""
+        self._shared = [buffer.clone() for buffer in self._buffers]
+        self._sums = [torch.zeros_like(buffer, dtype=torch.float32) for buffer in self._buffers]
+
+    @torch.no_grad()
+    def add(self, count: int) -> None:
+        """Adds the change by a batch of so many samples, and takes it back."""
+        if self._buffers:
+            changes = [buffer.float() for buffer in self._buffers]
+            torch._foreach_sub_(changes, [shared.float() for shared in self._shared])
+            torch._foreach_mul_(changes, [count / rate for rate in self._rates])
+            torch._foreach_add_(self._sums, changes)
+            torch._foreach_copy_(self._buffers, self._shared)
 
 
 class _Channel:
@@ -442,67 +488,6 @@ def _closing(end: weakref.ref[socket.socket]) -> Callable[[], None]:
             held.close()
 
     return close
-
-
-class _Feed:
-    """Reads the samples of one share after the other, with the same processes.
-
-    A `DataLoader` asks its sampler ahead of time, and the next share is known only after the round. So each share is an epoch
-    of a loader whose workers stay.
-    """
-
-    def __init__(self, dataset: Dataset[Any], batch_size: int | None, workers: int, options: dict[str, Any]) -> None:
-        self._batch_size = batch_size
-        self._batches: list[list[int]] = []
-        self._ordered: list[int] | None = None
-        self._reading: Iterator[Any] = iter(())
-        # Both are read anew in each epoch.
-        self._loader = DataLoader(dataset, batch_sampler=self, num_workers=workers, persistent_workers=workers > 0, **options)
-
-    def __iter__(self) -> Iterator[list[int]]:
-        return iter(self._batches)
-
-    def __len__(self) -> int:
-        return len(self._batches)
-
-    def order(self, numbers: list[int]) -> None:
-        """Starts to read these samples."""
-        size = self._batch_size or len(numbers)
-        self._batches = [numbers[at : at + size] for at in range(0, len(numbers), size)]
-        self._reading = iter(self._loader)
-        self._ordered = numbers
-
-    def batches(self, numbers: list[int]) -> Iterator[tuple[int, Any]]:
-        """The batches of these samples, each with its number of samples."""
-        if self._ordered != numbers:
-            self.order(numbers)
-        self._ordered = None
-        # The next share may be ordered before the caller has come back from the last batch.
-        reading = self._reading
-        for batch in self._batches:
-            yield len(batch), next(reading)
-
-
-class _Columns(Dataset[dict[str, Any]]):
-    """A mapping of tensors as a data set."""
-
-    def __init__(self, columns: Mapping[str, torch.Tensor]) -> None:
-        self._columns = columns
-
-    def __len__(self) -> int:
-        return len(next(iter(self._columns.values())))
-
-    def __getitem__(self, number: int) -> dict[str, Any]:
-        return {name: column[number] for name, column in self._columns.items()}
-
-
-def _by_number(data: Any) -> Any:
-    """Samples by their numbers, from all that `export` takes."""
-    if isinstance(data, tuple):
-        return TensorDataset(*map(torch.as_tensor, data))
-    if isinstance(data, Mapping):
-        return _Columns({name: torch.as_tensor(column) for name, column in data.items()})
-    return data
 
 
 def _load_others(file: Path, model: torch.nn.Module, trained: Mapping[str, Any]) -> None:

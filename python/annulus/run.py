@@ -372,8 +372,14 @@ def setting(name: str, value: object) -> str:
 
 def tell_how_to_join(run: Run) -> None:
     """Prints how others join a run."""
-    print(f"join from another machine: annulus join {run.ticket}", file=sys.stderr)
-    if run.page and (run.latest("ready") or {}).get("takes_tabs"):
+    ready = run.latest("ready") or {}
+    how = (
+        f'annulus.member(model, dataset, ticket="{run.ticket}")'
+        if ready.get("task") == "pytorch"
+        else f"annulus join {run.ticket}"
+    )
+    print(f"join from another machine: {how}", file=sys.stderr)
+    if run.page and ready.get("takes_tabs"):
         print(f"join from a browser tab:   {run.page}", file=sys.stderr)
 
 

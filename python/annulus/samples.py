@@ -112,12 +112,21 @@ def _same(one: Any, other: Any) -> bool:
 
 def refuse_iterable(data: Any) -> None:
     """Fails if samples cannot be read by their numbers."""
+    refuse_unusable(data)
+    if isinstance(data, torch.utils.data.IterableDataset):
+        raise ExportError(
+            "a data set needs a length and samples by number: Annulus says which member computes which samples. Load an "
+            "iterable one into a list first, or take annulus.member with samples="
+        )
+
+
+def refuse_unusable(data: Any) -> None:
+    """Fails if samples can be read neither by their numbers nor as a stream."""
     if isinstance(data, torch.utils.data.DataLoader):
         raise ExportError("this is a DataLoader, which has an order of its own: pass its data set, loader.dataset")
-    if isinstance(data, torch.utils.data.IterableDataset) or not hasattr(data, "__getitem__"):
+    if not isinstance(data, torch.utils.data.IterableDataset) and not hasattr(data, "__getitem__"):
         raise ExportError(
-            "a data set needs a length and samples by number: Annulus says which member computes which samples. "
-            "Load an iterable one into a list first"
+            f"a data set needs a length and samples by number, or to be an IterableDataset, and this is a {type(data).__name__}"
         )
 
 

@@ -1,7 +1,7 @@
 """Takes part in a run with PyTorch, as a process to be killed: `taking_part.py FOLDER WORKERS [TICKET] [KEY=VALUE ...]`.
 
 It founds a run with these settings, or goes on with the run in its folder, or joins with the ticket. `dropout=0` is the
-model's. It prints the ticket, then each round's digest, then the loss of the trained model.
+model's; `kind=unexported` is another model. It prints the ticket, then each round's digest, then the loss of the trained model.
 """
 
 from __future__ import annotations
@@ -28,8 +28,27 @@ def data() -> tuple[torch.Tensor, torch.Tensor]:
     return points, (points[:, 1] > torch.sin(3 * points[:, 0])).long()
 
 
-def classifier(dropout: float = 0.1) -> nn.Module:
-    return nn.Sequential(nn.Linear(2, 32), nn.Tanh(), nn.Dropout(dropout), nn.Linear(32, 2))
+def classifier(dropout: float = 0.1, norm: bool = False) -> nn.Module:
+    middle = nn.BatchNorm1d(32) if norm else nn.Tanh()
+    return nn.Sequential(nn.Linear(2, 32), middle, nn.Dropout(dropout), nn.Linear(32, 2))
+
+
+class Unexported(nn.Module):
+    """What the exporter refuses: a moving mean of its own. It has noise, and a counter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.norm, self.outer = nn.Linear(2, 32), nn.BatchNorm1d(32), nn.Linear(32, 2)
+        self.register_buffer("mean", torch.zeros(32))
+        self.register_buffer("passes", torch.zeros((), dtype=torch.long))
+
+    def forward(self, points: torch.Tensor) -> torch.Tensor:
+        x = self.norm(self.inner(points))
+        x = x + 0.1 * torch.randn_like(x)
+        if self.training:
+            self.mean.lerp_(x.detach().mean(0), 0.05)
+            self.passes += 1
+        return self.outer(torch.tanh(x - self.mean))
 
 
 def leaves_its_history(event: dict[str, Any]) -> bool:
@@ -41,7 +60,8 @@ def main(folder: Path, workers: int, ticket: str | None, given: dict[str, str]) 
     torch.set_num_threads(1)
     # Each process begins with weights of its own: only the founder's count.
     torch.seed()
-    model, points = classifier(float(given.pop("dropout", 0.1))), data()
+    kind, dropout = given.pop("kind", None), float(given.pop("dropout", 0.1))
+    model, points = Unexported() if kind == "unexported" else classifier(dropout), data()
     # Members that share a processor slow each other down, and all of them are wanted here.
     settings = {} if ticket else {"batch": 32, "rounds": 100_000, "lr": 5e-3, "stand_aside": "off", **given}
     run = annulus.member(

@@ -34,6 +34,11 @@ class Stream(IterableDataset[Any]):
         return iter(())
 
 
+class Points(IterableDataset[Any]):
+    def __iter__(self) -> Any:
+        return zip(*by_lightning.data(), strict=True)
+
+
 class Manual(Classifier):
     automatic_optimization = False
 
@@ -184,9 +189,19 @@ class Strategies(WithMembers):
 
     def test_a_loss_by_name_is_for_a_step_that_cannot_be_exported(self) -> None:
         with self.assertRaisesRegex(annulus.ExportError, "(?s)training_step cannot be exported.* pass loss="):
-            self.fit(Plain(), max_steps=4)
+            self.fit(Plain(), {"export": True}, max_steps=4)
         trainer = self.fit(Plain(), {"loss": "cross_entropy", "rounds": 5}, max_steps=4)
         self.assertEqual(trainer.global_step, 5)
+
+    def test_a_step_that_cannot_be_exported_trains_with_pytorch_alone(self) -> None:
+        trainer = self.fit(Plain(), max_steps=4)
+        self.assertEqual(((trainer.strategy.run.latest("ready") or {})["task"], trainer.global_step), ("pytorch", 4))
+
+    def test_a_stream_is_trained_on(self) -> None:
+        loaders = {"train_dataloaders": DataLoader(Points(), BATCH)}
+        trainer = by_lightning.trainer(self.folder, {"samples": SAMPLES}, max_epochs=1)
+        trainer.fit(Classifier(), **loaders)
+        self.assertEqual(trainer.global_step, SAMPLES // BATCH)
 
     def test_a_callback_stops_it_and_another_fit_goes_on(self) -> None:
         class Stop(L.Callback):
@@ -229,7 +244,7 @@ class Strategies(WithMembers):
         drawn = WeightedRandomSampler([1.0] * SAMPLES, SAMPLES)
         two = [by_lightning.loaders()["train_dataloaders"] for _ in range(2)]
         for why, loaders in (
-            ("samples by number", {"train_dataloaders": DataLoader(Stream())}),
+            ("Pass samples= to the strategy", {"train_dataloaders": DataLoader(Stream())}),
             ("no sampler of yours", by_lightning.loaders(shuffle=False, sampler=drawn)),
             ("one training loader", {"train_dataloaders": two}),
             ("needs a DataLoader", {"train_dataloaders": [1, 2, 3]}),

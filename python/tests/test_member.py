@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import collections
+import contextlib
+import copy
+import io
 import re
 import signal
 import subprocess
@@ -23,7 +26,7 @@ from running import LOCAL, OURS, Script, WithProgram
 from torch import nn
 
 import annulus
-from annulus import membership, program
+from annulus import feeding, membership, program
 
 #: Rounds of two members before one of them is killed, and after it is back.
 ROUNDS = 30
@@ -32,8 +35,8 @@ ROUNDS = 30
 class TakingPart(Script):
     """A process that takes part with PyTorch."""
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(taking_part.__file__, str(folder), "2")
+    def __init__(self, folder: Path, *arguments: str, workers: int = 2) -> None:
+        super().__init__(taking_part.__file__, str(folder), str(workers), *arguments)
         #: The state after each round of two members.
         self.digests: dict[int, str] = {}
 
@@ -44,6 +47,32 @@ class TakingPart(Script):
             if present == "2":
                 self.digests[int(round_)] = digest
             count -= int(present) == members
+
+    def leave(self) -> float:
+        """Has it leave, and notes its last rounds; the loss of its model."""
+        self.process.send_signal(signal.SIGINT)
+        while (words := self._lines.get())[0] != "loss":
+            if words[0] == "round" and words[3] == "2":
+                self.digests[int(words[1])] = words[2]
+        return float(words[1])
+
+
+class Points(torch.utils.data.IterableDataset[Any]):
+    """A stream of 500 points that tell their numbers."""
+
+    def __iter__(self) -> Any:
+        return ((torch.tensor([float(number), 0.5]), torch.tensor(number % 2)) for number in range(500))
+
+
+class Cuts(unittest.TestCase):
+    def test_batches_are_even_and_one_sample_is_doubled_where_it_may_not_be_alone(self) -> None:
+        for size, doubles, count, expected in (
+            (8, False, 9, [(4, [0, 1, 2, 3]), (5, [4, 5, 6, 7, 8])]),
+            (None, True, 3, [(3, [0, 1, 2])]),
+            (2, True, 3, [(1, [0, 0]), (2, [1, 2])]),
+            (2, False, 1, [(1, [0])]),
+        ):
+            self.assertEqual(feeding.Cut(size, doubles).batches(list(range(count))), expected)
 
 
 class Copies(unittest.TestCase):
@@ -91,8 +120,8 @@ class Members(WithProgram):
         super().setUp()
         torch.manual_seed(3)
 
-    def taking_part(self) -> TakingPart:
-        member = TakingPart(self.folder / "pytorch")
+    def taking_part(self, name: str = "pytorch", *arguments: str, workers: int = 2) -> TakingPart:
+        member = TakingPart(self.folder / name, *arguments, workers=workers)
         self.addCleanup(member.end)
         return member
 
@@ -163,7 +192,7 @@ class Members(WithProgram):
         self.audit(self.folder / "pytorch/run")
 
     def test_a_run_of_ours_is_joined_and_ends_with_one_model(self) -> None:
-        model, data = taking_part.classifier(), taking_part.data()
+        model, data = taking_part.classifier(norm=True), taking_part.data()
         names = {"x": data[0], "labels": data[1]}
         ours = annulus.train(
             model,
@@ -179,7 +208,7 @@ class Members(WithProgram):
             lr=5e-3,
         )
         self.addCleanup(ours.stop)
-        own = taking_part.classifier()
+        own = taking_part.classifier(norm=True)
         run = self.member(own, names, ticket=ours.ticket)
         shares = []
         for batch in run.loader(4, workers=2):
@@ -188,9 +217,127 @@ class Members(WithProgram):
         self.assertTrue(run.is_over)
         self.assertIn(max(shares, default=0), range(1, 5))
         ours.load_into(model)
+        self.assertFalse(torch.equal(own[1].running_mean, torch.zeros(32)))
         for name, tensor in model.state_dict().items():
-            self.assertTrue(torch.equal(tensor, own.state_dict()[name]), name)
+            if tensor.is_floating_point():
+                self.assertTrue(torch.equal(tensor, own.state_dict()[name]), name)
         self.audit(self.folder / "pytorch")
+
+    def test_running_statistics_move_as_those_of_an_export_do(self) -> None:
+        start, data = taking_part.classifier(0.0, norm=True), taking_part.data()
+        # One step on all samples at once.
+        settings = {"batch": 512, "rounds": 1, "held_out": 0, "lr": 0.1, "optimizer": "sgd"}
+        theirs, ours = copy.deepcopy(start), copy.deepcopy(start)
+        run = self.member(theirs, data, loss="cross_entropy", checked=False, **settings)
+        self.train(theirs, run)
+        other = {"to": self.folder / "model", "out": self.folder / "ours", "device": "cpu"}
+        annulus.train(ours, data, loss="cross_entropy", checked=False, **other, **LOCAL, **settings).load_into(ours)
+        plain = copy.deepcopy(start)
+        plain(data[0])
+        for name in ("running_mean", "running_var"):
+            of_theirs, of_ours, of_plain = (getattr(model[1], name) for model in (theirs, ours, plain))
+            self.assertFalse(torch.allclose(of_plain, getattr(start[1], name), rtol=0.01))
+            torch.testing.assert_close(of_theirs, of_ours, rtol=2e-6, atol=2e-6)
+            torch.testing.assert_close(of_theirs, of_plain, rtol=2e-6, atol=2e-6)
+        torch.testing.assert_close(theirs[0].weight, ours[0].weight, rtol=1e-4, atol=1e-5)
+
+    def test_each_batch_moves_running_statistics_from_the_shared_ones(self) -> None:
+        start, data = taking_part.classifier(0.0, norm=True), taking_part.data()
+        theirs = copy.deepcopy(start)
+        run = self.member(theirs, data, loss="cross_entropy", checked=False, batch=512, rounds=1, held_out=0)
+        means = []
+        for inputs, targets in run.loader(200):
+            self.assertTrue(torch.equal(theirs[1].running_mean, start[1].running_mean))
+            means += [start[0](inputs).mean(0)] * len(inputs)
+            run.backward(nn.functional.cross_entropy(theirs(inputs), targets))
+        # PyTorch's momentum is 0.1. What tries the device out comes first.
+        expected = 0.1 * torch.stack(means[-512:]).mean(0)
+        torch.testing.assert_close(theirs[1].running_mean, expected, rtol=1e-5, atol=1e-6)
+
+    def test_a_model_that_cannot_be_exported_is_trained_and_survives_a_kill(self) -> None:
+        first = self.taking_part("first", "kind=unexported", workers=0)
+        (ticket,) = first.wait_for("ticket")
+        second = self.taking_part("second", "kind=unexported", ticket, workers=0)
+        first.wait_for_rounds(ROUNDS, members=2)
+        first.end()
+        second.wait_for_rounds(5, members=1)
+        again = self.taking_part("first", "kind=unexported", workers=0)
+        again.wait_for_rounds(ROUNDS, members=2)
+        for member in (again, second):
+            self.assertLess(member.leave(), 0.65)
+        theirs = first.digests | again.digests
+        common = theirs.keys() & second.digests.keys()
+        self.assertGreater(len(common), ROUNDS)
+        self.assertEqual(*({round_: of[round_] for round_ in common} for of in (theirs, second.digests)))
+        for name in ("first/run", "second/run"):
+            self.audit(self.folder / name)
+
+    def test_a_run_without_an_export_is_no_run_for_the_program_alone(self) -> None:
+        told = io.StringIO()
+        model = taking_part.Unexported()
+        with contextlib.redirect_stderr(told):
+            run = self.member(model, taking_part.data(), loss="cross_entropy", rounds=40, batch=64)
+        self.assertRegex(
+            told.getvalue(), "without an export, so all members need PyTorch.* says: .*aten.lerp.*\n.*annulus.member"
+        )
+        how = re.escape("annulus.member(model, dataset, ticket=...)")
+        with self.assertRaisesRegex(annulus.ProgramError, how):
+            annulus.join(run.ticket, out=self.folder / "joined", wait=False, **LOCAL)
+        with self.assertRaisesRegex(annulus.ProgramError, how):
+            program.call(["train", "--task", "pytorch", "--data", self.folder / "model", "--out", self.folder / "alone"])
+        self.train(model, run)
+        again = run.load_into(taking_part.Unexported())
+        for name, tensor in model.state_dict().items():
+            if tensor.is_floating_point():
+                self.assertTrue(torch.equal(tensor, again.state_dict()[name]), name)
+        self.assertFalse(torch.equal(again.mean, torch.zeros(32)))
+        for command, why in (
+            (["export", run.folder, self.folder / "model.onnx"], "no ONNX file"),
+            (["sample", run.folder], "writes nothing"),
+            (["predict", run.folder, "rows.csv"], "predicts nothing"),
+            (["replay", run.folder], how),
+        ):
+            with self.assertRaisesRegex(annulus.ProgramError, why):
+                program.call(command)
+        self.audit(run.folder)
+
+    def test_founding_without_an_export_is_refused_where_no_run_can_train(self) -> None:
+        class Pairs(nn.Linear):
+            def forward(self, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+                return nn.functional.cross_entropy(super().forward(one) @ super().forward(other).T, torch.arange(len(one)))
+
+        data = torch.randn(16, 2), torch.randn(16, 2)
+        with self.assertRaisesRegex(
+            annulus.ExportError, "must be a mean over the samples, each of which has a loss of its own"
+        ):
+            self.member(Pairs(2, 4), data)
+        norm = nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4, momentum=None))
+        with self.assertRaisesRegex(annulus.ExportError, "1 has momentum=None"):
+            self.member(norm, taking_part.data(), loss="cross_entropy")
+        with self.assertRaisesRegex(annulus.ExportError, "aten.lerp"):
+            self.member(taking_part.Unexported(), taking_part.data(), loss="cross_entropy", export=True)
+        with self.assertRaisesRegex(annulus.AnnulusError, "leave held_out out"):
+            self.member(taking_part.classifier(), taking_part.data(), loss="cross_entropy", export=False, held_out=0.1)
+        # The exporter tells more of a mistake.
+        with self.assertRaisesRegex(annulus.ExportError, "the model fails on these samples in 0"):
+            self.member(taking_part.classifier(), (torch.randn(8, 3), torch.zeros(8).long()), loss="cross_entropy")
+
+    def test_a_stream_gives_its_next_samples(self) -> None:
+        with self.assertRaisesRegex(annulus.AnnulusError, "Pass samples="):
+            self.member(taking_part.classifier(), Points(), loss="cross_entropy")
+        with self.assertRaisesRegex(annulus.AnnulusError, "leave it out"):
+            self.member(taking_part.classifier(), taking_part.data(), loss="cross_entropy", samples=512)
+        model = taking_part.classifier()
+        run = self.member(model, Points(), loss="cross_entropy", samples=320, rounds=30, batch=32)
+        seen: list[int] = []
+        for inputs, targets in run.loader(12):
+            self.assertLessEqual(len(inputs), 12)
+            if not run._is_trial:
+                seen += inputs[:, 0].tolist()
+            run.backward(nn.functional.cross_entropy(model(inputs), targets))
+        # In its own order, those that tried the device out among them, and from the beginning after its end.
+        self.assertEqual(seen, [number % 500 for number in range(960)])
+        self.audit(run.folder)
 
     def test_frozen_parameters_come_from_the_founder(self) -> None:
         model = taking_part.classifier()
@@ -298,12 +445,8 @@ class Members(WithProgram):
                     run.backward(nn.functional.cross_entropy(model(inputs), targets, reduction="none"))
 
     def test_data_sets_that_do_not_fit_are_refused(self) -> None:
-        class Stream(torch.utils.data.IterableDataset[Any]):
-            def __iter__(self) -> Any:
-                return iter(())
-
-        with self.assertRaisesRegex(annulus.ExportError, "which member computes which samples"):
-            self.member(taking_part.classifier(), Stream())
+        with self.assertRaisesRegex(annulus.ExportError, "samples by number, or to be an IterableDataset"):
+            self.member(taking_part.classifier(), iter(()))
         _, run = self.found(rounds=100_000, batch=8)
         points, classes = taking_part.data()
         with self.assertRaisesRegex(annulus.ProgramError, "has 100 samples, and the run trains on 512"):

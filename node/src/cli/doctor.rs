@@ -1,10 +1,12 @@
 //! `annulus doctor`: what this machine offers to a run, and what stands in its way.
 
+use self::loopback::loopback;
 use super::error::{Error, Failure};
 use super::human;
 use super::machine::{self, Adapter};
 use super::output::{self, unix_ms};
 use super::terminal::{Color, Style};
+use super::ticket;
 use crate::events::rfc3339;
 use crate::net::addresses::{everywhere, own_addresses};
 use crate::net::mapping::{Mapping, Outside};
@@ -13,17 +15,22 @@ use crate::store::given::Given;
 use crate::task_factory::TaskFactory;
 use annulus_net::user_folders;
 use serde::Serialize;
-use std::io::{self, Read, Seek, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::io::{Read, Seek, Write};
+use std::net::{Ipv4Addr, Ipv6Addr, TcpListener, UdpSocket};
 use std::num::NonZeroU16;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// Check this machine: graphics adapters and kernels, processor, memory, ports, clock.
+mod loopback;
+mod of_run;
+
+/// Check this machine: graphics adapters and kernels, processor, memory, ports, clock. With a ticket, also that run.
 ///
 /// The exit code is 0 if the machine can take part in a run. It can without a graphics adapter.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
+    /// A run's ticket, or @FILE: whether a member answers, and whether this program can take part.
+    pub ticket: Option<String>,
     /// The port to check, UDP and TCP; 0 takes any free one.
     #[arg(long, default_value_t = 0)]
     pub port: u16,
@@ -41,6 +48,7 @@ pub struct Args {
 const EXAMPLES: &str = "\
 Examples:
   annulus doctor
+  annulus doctor annulus2...
   annulus doctor --port 4433
   annulus doctor --device gpu
   annulus doctor --json
@@ -79,6 +87,7 @@ struct Findings {
 /// Looks the machine over and prints what it found, each as soon as it is found.
 pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<(), Error> {
     let style = Style::of_stdout();
+    let ticket = args.ticket.as_deref().map(ticket::parse).transpose()?;
     let tell = |text: &str| {
         if !args.json {
             output::paint(text);
@@ -100,6 +109,9 @@ pub fn run(args: Args, tasks: &[TaskFactory]) -> Result<(), Error> {
     found(address().softened());
     found(outside(args.port, args.no_port_mapping).softened());
     found(given());
+    if let Some(ticket) = &ticket {
+        found(of_run::run_of(ticket, tasks));
+    }
     let adapters = machine::adapters();
     found(graphics(&adapters));
     if compiles(&adapters, &args.device) {
@@ -300,74 +312,6 @@ fn clock(unix_ms: u64) -> Finding {
         return Finding::new("clock", Verdict::Bad, text);
     }
     Finding::new("clock", Verdict::Good, now)
-}
-
-/// Bytes of the datagrams that are tried: what QUIC sends at first on any path (RFC 9000, section 14.1).
-const DATAGRAM_BYTES: usize = 1200;
-/// Datagrams that are tried.
-const DATAGRAMS: usize = 8;
-/// How long to wait for something that takes microseconds.
-const PATIENCE: Duration = Duration::from_millis(500);
-
-fn loopback(name: &'static str, ip: IpAddr) -> Finding {
-    match udp_round_trip(ip).and_then(|time| tcp_round_trip(ip).map(|()| time)) {
-        Ok(time) => Finding::new(
-            name,
-            Verdict::Good,
-            format!("UDP and TCP reach {ip}; {} there and back", micros(time)),
-        ),
-        Err(e) => Finding::new(
-            name,
-            Verdict::Bad,
-            format!("UDP or TCP does not reach {ip} ({e}): allow it in the firewall or the sandbox"),
-        ),
-    }
-}
-
-fn micros(time: Duration) -> String {
-    format!("{} us", time.as_micros())
-}
-
-/// Sends datagrams to itself by way of a second socket; the median time there and back.
-fn udp_round_trip(ip: IpAddr) -> io::Result<Duration> {
-    let near = UdpSocket::bind(SocketAddr::new(ip, 0))?;
-    let far = UdpSocket::bind(SocketAddr::new(ip, 0))?;
-    near.connect(far.local_addr()?)?;
-    far.connect(near.local_addr()?)?;
-    near.set_read_timeout(Some(PATIENCE))?;
-    far.set_read_timeout(Some(PATIENCE))?;
-    let mut times = Vec::with_capacity(DATAGRAMS);
-    let mut buffer = [0; DATAGRAM_BYTES];
-    for i in 0..DATAGRAMS {
-        let sent = [i as u8; DATAGRAM_BYTES];
-        let start = Instant::now();
-        near.send(&sent)?;
-        let n = far.recv(&mut buffer)?;
-        far.send(&buffer[..n])?;
-        let n = near.recv(&mut buffer)?;
-        times.push(start.elapsed());
-        if buffer[..n] != sent {
-            return Err(io::Error::other("a datagram came back changed"));
-        }
-    }
-    times.sort_unstable();
-    Ok(times[DATAGRAMS / 2])
-}
-
-fn tcp_round_trip(ip: IpAddr) -> io::Result<()> {
-    let listener = TcpListener::bind(SocketAddr::new(ip, 0))?;
-    let mut near = TcpStream::connect_timeout(&listener.local_addr()?, PATIENCE)?;
-    let (mut far, _) = listener.accept()?;
-    near.write_all(b"ring")?;
-    drop(near);
-    let mut text = String::new();
-    far.set_read_timeout(Some(PATIENCE))?;
-    far.read_to_string(&mut text)?;
-    if text == "ring" {
-        Ok(())
-    } else {
-        Err(io::Error::other("a stream came back changed"))
-    }
 }
 
 /// Peers use UDP, pages TCP, of one number.

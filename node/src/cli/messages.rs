@@ -185,7 +185,9 @@ fn introduction(ready: &Ready, role: Role, style: Style) -> Vec<String> {
         let url = url.split('#').next().unwrap_or_default();
         lines.push(row(
             "page",
-            &format!("{url} (shows the run; browsers cannot take part, as their page is not built)"),
+            &format!(
+                "{url} (shows the run; browsers cannot take part, as their page is not built or only PyTorch computes the model)"
+            ),
         ));
     }
     if let (Some(url), true) = (&ready.url, ready.takes_tabs) {

@@ -254,7 +254,7 @@ impl Home {
             ticket_file: Folder::ticket_file(&local.out).display().to_string(),
             url,
             share_url,
-            takes_tabs: dir.is_some(),
+            takes_tabs: dir.is_some() && !setup.elsewhere,
             title: manifest.title.clone(),
             about: manifest.about.clone(),
             task: manifest.task.clone(),

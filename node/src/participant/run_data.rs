@@ -7,6 +7,7 @@ use crate::participant::error::Error;
 use crate::participant::memory;
 use crate::task::Tensors;
 use crate::task_factory::{LoadedTask, TaskFactory, Writing};
+use crate::trainer::WorkerError;
 use annulus_core::{DataSource, Digest, Manifest};
 use std::num::{NonZeroU32, NonZeroU64};
 use std::path::Path;
@@ -200,6 +201,14 @@ pub(crate) fn check_data(
             manifest.data
         )),
         Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Whether this program can compute a task, with a process outside or without.
+pub(super) fn check_computes(factories: &[TaskFactory], task: &str, external: bool) -> Result<(), Error> {
+    match find(factories, task)?.elsewhere {
+        Some(why) if !external => Err(WorkerError::Elsewhere(why).into()),
+        _ => Ok(()),
     }
 }
 

@@ -5,7 +5,7 @@ use crate::device::{self, DeviceKind, DeviceRequest, OpenDevice};
 use crate::options::{Length, Local, NewRun, SplitRun};
 use crate::participant::error::Error;
 use crate::participant::gpu_memory::Limit;
-use crate::participant::run_data::{check_batch, load_new, load_of_run, load_to_write};
+use crate::participant::run_data::{check_batch, check_computes, load_new, load_of_run, load_to_write};
 use crate::participant::{memory, split};
 use crate::task::Rows;
 use crate::task_factory::{Drawing, LoadedTask, TaskFactory, WorkerFactory, Writing};
@@ -28,6 +28,8 @@ pub(crate) struct RunSetup {
     pub memory: Option<Limit>,
     /// The files that the data was made from, unless the task makes it itself.
     pub files: Option<Stock>,
+    /// Whether only an outside process can compute the model, so that no tab can.
+    pub elsewhere: bool,
     /// What the task made of the data, in lines for a person; empty: nothing to tell.
     pub description: String,
     /// How long the whole run may take, or what is left of it; none: as long as it takes.
@@ -87,6 +89,7 @@ impl Computes {
 impl RunSetup {
     /// For an existing run: finds its data here, and checks that data and model are the run's.
     pub fn of(manifest: &Manifest, local: &Local, factories: &[TaskFactory]) -> Result<Self, Error> {
+        check_computes(factories, &manifest.task, local.external)?;
         let loaded = load_of_run(manifest, (local.data.as_deref(), local.memory), factories)?;
         Self::with(&loaded, manifest, &local.device, local.memory)
     }
@@ -183,6 +186,7 @@ impl RunSetup {
             device,
             memory: None,
             files: loaded.files.clone().map(Stock::new),
+            elsewhere: loaded.elsewhere,
             description: loaded.description.clone(),
             time: loaded.time,
         })
@@ -358,6 +362,7 @@ pub(crate) fn prepare(
         device,
         memory: None,
         files,
+        elsewhere: loaded.elsewhere,
         description: loaded.description.clone(),
         time: loaded.time,
     };

@@ -86,6 +86,10 @@ pub trait Task: Send + Sync + Sized + 'static {
     /// computes nothing else fetches only such files. None: they need no file at all.
     const INNER: Option<fn(&str) -> bool> = None;
 
+    /// Why this program alone cannot compute the model, and how to take part; none: it can. Such a model has an outside process
+    /// compute it on each member (`--external`).
+    const ELSEWHERE: Option<&'static str> = None;
+
     /// Help for the fields of [`Config`](Self::Config): the form of each, such as `hidden=N`, and one line.
     const HELP: &'static [(&'static str, &'static str)] = &[];
 

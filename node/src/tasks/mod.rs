@@ -5,6 +5,7 @@ pub mod gpt;
 pub mod graph;
 pub mod images;
 mod init;
+pub mod pytorch;
 pub mod table;
 #[cfg(test)]
 mod testing;

@@ -10,12 +10,15 @@
 //! | `{"accumulate": [3, 7]}` | add the gradients and losses of these samples to the sum | none |
 //! | `"take"` | write the sum of the gradients into the file, and begin a new one | `{"sum": {"loss": 0.5, "samples": 2}}` |
 //!
+//! A tensor in `begin` with a rate `follows` has no gradient, such as batch norm's running mean. In its place the sum has
+//! `(new - old) / follows` for each sample of a batch that would change it from `old`, the value that was loaded, to `new`.
+//!
 //! `loss` is the sum over the samples, or null if it is not finite. `samples` counts those in the sum, from the front; they
 //! may be fewer than were asked for. `{"error": "why"}` is an answer too. The end of the socket is the end of both.
 
 use super::worker::{Contribution, INFINITE, Pending, Worker, WorkerError, check_finite, largest_magnitude};
 use crate::task::{Emit, Eval, Prompt, Rows};
-use annulus_core::Layout;
+use annulus_core::{Layout, TensorRule};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -157,6 +160,9 @@ struct Place<'a> {
     name: &'a str,
     shape: &'a [usize],
     offset: usize,
+    /// The rate by which it follows the batches, if it does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    follows: Option<f32>,
 }
 
 /// A line from the other process.
@@ -174,22 +180,13 @@ impl External {
     ///
     /// # Errors
     ///
-    /// If the model has tensors that follow a mean, there is no room for a vector, or the other process does not take part.
+    /// If there is no room for a vector, or the other process does not take part.
     pub fn new(
         (layout, init): (Layout, Box<Init>),
         facts: Facts<'_>,
         line: Arc<Line>,
         folder: &Path,
     ) -> Result<Self, WorkerError> {
-        if let Some(mean) = layout.means().first() {
-            let tensor = layout.tensors.iter().find(|tensor| tensor.offset == mean.start);
-            let name = tensor.map_or("", |tensor| &tensor.name);
-            let problem = format!(
-                "{name} is a running statistic, which an external worker cannot share with other members; use group or layer \
-                 normalization"
-            );
-            return Err(WorkerError::Unsupported { problem });
-        }
         let file = vector_file(layout.len, folder)
             .map_err(|error| failed(format!("no room for a vector: {error}")))?;
         let vector = file
@@ -409,6 +406,10 @@ fn places(layout: &Layout) -> Vec<Place<'_>> {
             name: &tensor.name,
             shape: &tensor.shape,
             offset: tensor.offset,
+            follows: match tensor.rule {
+                TensorRule::Mean { rate } => Some(rate),
+                TensorRule::Step | TensorRule::StepAndDecay => None,
+            },
         })
         .collect()
 }

@@ -269,6 +269,9 @@ impl<T: Task> Worker for Trainer<T> {
         let Some(first) = samples.first() else {
             return Ok(());
         };
+        if let Some(why) = T::ELSEWHERE {
+            return Err(WorkerError::Elsewhere(why));
+        }
         let mut batches = match self.ahead.take() {
             Some((ordered, batches)) if ordered == samples => batches,
             _ => self.order(samples),

@@ -213,6 +213,9 @@ pub enum WorkerError {
         /// Which part, and what to do.
         problem: String,
     },
+    /// Only an outside process computes the model.
+    #[error("{0}")]
+    Elsewhere(&'static str),
     /// A vector of parameters of the wrong length.
     #[error("{found} parameters for a model of {expected}: the peers' models differ")]
     WrongLength {

@@ -1,10 +1,11 @@
-//! Packs the data of a run that is founded here, if its task packs folders: once, into this peer's folder.
+//! Packs the data of a run that is founded here, if its task packs folders: once, into this peer's folder. Refuses a task that is not
+//! computed here.
 
 use super::{Errand, Folder};
 use crate::events::{Event, Sink};
 use crate::options::Local;
 use crate::participant::error::Error;
-use crate::participant::run_data::find;
+use crate::participant::run_data::{check_computes, find};
 use crate::task_factory::TaskFactory;
 use annulus_net::files::write_atomic;
 use std::io::Write as _;
@@ -20,6 +21,7 @@ pub(super) fn pack(
     let (Errand::Begin(run) | Errand::Meet(run, ..)) = errand else {
         return Ok(());
     };
+    check_computes(factories, &run.task, local.external)?;
     let factory = find(factories, &run.task)?;
     let Some((data, name)) = local
         .data

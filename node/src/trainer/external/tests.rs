@@ -1,7 +1,7 @@
 //! An external worker beside a process that computes a model whose sums are known: sample s pulls each parameter towards s.
 
 use super::*;
-use annulus_core::{TensorRule, TensorSpec};
+use annulus_core::TensorSpec;
 use burn::tensor::read_sync;
 use serde_json::{Value, json};
 use std::fs::OpenOptions;
@@ -263,13 +263,17 @@ fn the_end_of_the_other_process_is_noticed_at_work_and_at_rest() {
 }
 
 #[test]
-fn a_model_with_running_statistics_is_refused() {
+fn the_other_process_is_told_which_tensors_follow_the_batches() {
     let (own, child) = UnixStream::pair().unwrap();
+    let there = compute(child.try_clone().unwrap(), honest);
     let (line, _end) = line(child, own);
-    let Err(why) = begin(line, layout(TensorRule::Mean { rate: 0.1 })) else {
-        panic!("it was taken")
-    };
-    assert!(why.to_string().contains("bias is a running statistic"), "{why}");
+    drop(begin(line, layout(TensorRule::Mean { rate: 0.25 })).unwrap());
+    let told = there.join().unwrap();
+    let tensors = &told[0]["begin"]["tensors"];
+    assert_eq!(
+        (tensors[0].get("follows"), tensors[1].get("follows")),
+        (None, Some(&json!(0.25)))
+    );
 }
 
 #[test]
