@@ -26,7 +26,7 @@ from running import LOCAL, OURS, Script, WithProgram
 from torch import nn
 
 import annulus
-from annulus import feeding, membership, program
+from annulus import feeding, loading, membership, program
 
 #: Rounds of two members before one of them is killed, and after it is back.
 ROUNDS = 30
@@ -48,13 +48,12 @@ class TakingPart(Script):
                 self.digests[int(round_)] = digest
             count -= int(present) == members
 
-    def leave(self) -> float:
-        """Has it leave, and notes its last rounds; the loss of its model."""
+    def leave(self) -> None:
+        """Has it leave, and notes its last rounds."""
         self.process.send_signal(signal.SIGINT)
         while (words := self._lines.get())[0] != "loss":
             if words[0] == "round" and words[3] == "2":
                 self.digests[int(words[1])] = words[2]
-        return float(words[1])
 
 
 class Points(torch.utils.data.IterableDataset[Any]):
@@ -264,13 +263,18 @@ class Members(WithProgram):
         again = self.taking_part("first", "kind=unexported", workers=0)
         again.wait_for_rounds(ROUNDS, members=2)
         for member in (again, second):
-            self.assertLess(member.leave(), 0.65)
+            member.leave()
         theirs = first.digests | again.digests
         common = theirs.keys() & second.digests.keys()
         self.assertGreater(len(common), ROUNDS)
         self.assertEqual(*({round_: of[round_] for round_ in common} for of in (theirs, second.digests)))
+        file, model = self.folder / "model.safetensors", taking_part.Unexported()
         for name in ("first/run", "second/run"):
             self.audit(self.folder / name)
+            program.call(["export", self.folder / name, file])
+            loading.load(file, model.eval())
+            points, classes = taking_part.data()
+            self.assertLess(nn.functional.cross_entropy(model(points), classes).item(), 0.65)
 
     def test_a_run_without_an_export_is_no_run_for_the_program_alone(self) -> None:
         told = io.StringIO()
