@@ -194,6 +194,9 @@ impl Graph {
         for node in &self.nodes {
             match node.kind.name {
                 "Linear" | "Mlp" | "MatMul" | "Gemm" | "Recurrent" => layers.push(Layer::Linear),
+                "Conv" | "ConvTranspose" => layers.push(Layer::Convolution),
+                "MaxPool" | "AveragePool" => layers.push(Layer::Pool),
+                "BatchNormalization" => layers.extend(widths.map(|each| Layer::BatchNorm { each })),
                 "Gelu" | "Swish" => layers.push(Layer::Activation),
                 "Gated" => layers.push(Layer::Gated),
                 "Dropout" => layers.push(Layer::Dropout),
@@ -216,13 +219,8 @@ impl Graph {
                 _ => {}
             }
         }
-        let mut once = Vec::new();
-        for layer in layers {
-            if !once.contains(&layer) {
-                once.push(layer);
-            }
-        }
-        once
+        let is_new = |i: &usize| !layers[..*i].contains(&layers[*i]);
+        (0..layers.len()).filter(is_new).map(|i| layers[i]).collect()
     }
 
     /// Those that attention of separate queries, keys and values may take.

@@ -7,7 +7,8 @@ use crate::kernel::{DROPOUT, KERNELS, Kernel, PACK, PACK_ANY, ROTARY};
 use crate::launch::Adapter;
 use crate::ops::attention::Form;
 use crate::ops::{
-    activation, attention, cross_entropy, embedding, gated, gemm, norm, rotary_halves, softmax,
+    activation, attention, batch_norm, convolution, cross_entropy, embedding, gated, gemm, norm, pool,
+    rotary_halves, softmax,
 };
 use crate::optim;
 
@@ -43,6 +44,15 @@ pub enum Layer {
         /// Logits in a row.
         classes: usize,
     },
+    /// [`convolution`](convolution::convolution) and its transpose.
+    Convolution,
+    /// [`batch_norm`](batch_norm::batch_norm).
+    BatchNorm {
+        /// Numbers of a channel in an image.
+        each: usize,
+    },
+    /// [`pool`](pool::pool).
+    Pool,
     /// [`activation`](activation::activation) on its own.
     Activation,
     /// [`gated`](gated::gated).
@@ -70,6 +80,8 @@ impl Layer {
     pub fn all() -> Vec<Self> {
         let mut all = vec![
             Self::Linear,
+            Self::Convolution,
+            Self::Pool,
             Self::Activation,
             Self::Gated,
             Self::Rotary,
@@ -85,6 +97,7 @@ impl Layer {
             all.extend([
                 Self::Embedding { width },
                 Self::Norm { width },
+                Self::BatchNorm { each: width },
                 Self::CrossEntropy { classes: width },
                 Self::Softmax { width },
             ]);
@@ -103,6 +116,9 @@ impl Layer {
             Self::Embedding { width } => embedding::kernels(width),
             Self::Norm { width } => norm::kernels(width),
             Self::CrossEntropy { classes } => cross_entropy::kernels(classes),
+            Self::Convolution => convolution::kernels(adapter),
+            Self::BatchNorm { each } => batch_norm::kernels(each),
+            Self::Pool => pool::kernels(),
             Self::Activation => activation::kernels(),
             Self::Gated => gated::kernels(),
             Self::Softmax { width } => softmax::kernels(width),

@@ -5,6 +5,8 @@ use annulus_shaders::cpu::activation::Activation;
 use annulus_shaders::cpu::dropout::Mask;
 use annulus_shaders::ops::activation::activation;
 use annulus_shaders::ops::attention::{AttentionOptions, attention, packed_attention};
+use annulus_shaders::ops::batch_norm::{batch_norm, statistics};
+use annulus_shaders::ops::convolution::{Window, convolution};
 use annulus_shaders::ops::cross_entropy::cross_entropy;
 use annulus_shaders::ops::dropout::dropout;
 use annulus_shaders::ops::embedding::embedding;
@@ -47,7 +49,10 @@ pub async fn all(bench: &mut Bench, class: &str, gpu: &Device) {
         gating,
         embedded,
         loss,
-        dropped
+        dropped,
+        convolved,
+        convolved_in_groups,
+        normed_by_channels
     );
 }
 
@@ -71,6 +76,43 @@ fn leaf<const D: usize>(shape: [usize; D], seed: u64, device: &Device) -> Tensor
 
 fn whole<const D: usize>(values: Vec<i32>, shape: [usize; D], device: &Device) -> Tensor<D, Int> {
     Tensor::from_data(TensorData::new(values, shape), device)
+}
+
+/// With strides, so that the gradient for the input is made in parts.
+async fn convolution_of(groups: usize, device: &Device) -> Outcome {
+    let (x, weight) = (
+        leaf([2, 12, 9, 10], 1, device),
+        leaf([24, 12 / groups, 3, 3], 2, device),
+    );
+    let bias = leaf([24], 3, device);
+    let window = Window {
+        strides: [1, 2, 1],
+        before: [0, 1, 1],
+        behind: [0, 1, 1],
+        groups,
+        ..Window::PLAIN
+    };
+    let out = convolution(x.clone(), weight.clone(), Some(bias.clone()), window);
+    outcome!(out, x, weight, bias)
+}
+
+async fn convolved(device: &Device) -> Outcome {
+    convolution_of(1, device).await
+}
+
+async fn convolved_in_groups(device: &Device) -> Outcome {
+    convolution_of(12, device).await
+}
+
+async fn normed_by_channels(device: &Device) -> Outcome {
+    let (x, gamma, beta) = (
+        leaf([3, 5, 4, 7], 1, device),
+        leaf([5], 2, device),
+        leaf([5], 3, device),
+    );
+    let stats = statistics(x.clone());
+    let out = batch_norm(x.clone(), stats, gamma.clone(), beta.clone(), 1e-3);
+    outcome!(out, x, gamma, beta)
 }
 
 async fn layer(device: &Device) -> Outcome {

@@ -1,7 +1,7 @@
 //! What the page's worker calls: all checks, one after the other.
 
 use crate::cases::bench::{Bench, Row};
-use crate::cases::{attentions, layers, products, vectors};
+use crate::cases::{attentions, channels, convolutions, layers, products, vectors};
 use crate::{ops, planted};
 use annulus_browser::open_gpu;
 use annulus_shaders::{KERNELS, Kernel};
@@ -62,6 +62,8 @@ pub async fn check(compiler: Function, post: Function) -> Result<(), JsValue> {
     products::all(&mut bench).await;
     say(json!({"type": "part", "name": "products", "seconds": seconds()}));
     attentions::all(&mut bench).await;
+    convolutions::all(&mut bench).await;
+    channels::all(&mut bench).await;
     layers::all(&mut bench).await;
     say(json!({"type": "part", "name": "layers", "seconds": seconds()}));
     vectors::all(&mut bench).await;

@@ -1,7 +1,8 @@
 //! Maxima and means over windows of one and two axes.
 
+use annulus_shaders::ops::pool::{self as ops, Windows};
 use burn::backend::Dispatch;
-use burn::backend::ops::{FloatTensorOps, ModuleOps};
+use burn::backend::ops::FloatTensorOps;
 
 use super::convolution::explicit_border;
 use crate::pass::{Call, Kind, Made, Type, one};
@@ -75,14 +76,20 @@ fn pool(call: &mut Call, maximum: bool) -> Made {
     } else {
         x
     };
-    let (kernel, strides, border) = (widened(&kernel, 1), widened(&strides, 1), widened(before, 0));
-    let made = match maximum {
-        true => Dispatch::max_pool2d(x.tensor(), kernel, strides, border, widened(&dilations, 1), up),
-        false => {
-            let with_border = call.flag("count_include_pad");
-            Dispatch::avg_pool2d(x.tensor(), kernel, strides, border, with_border, up)
-        }
+    let kind = match (maximum, !maximum && call.flag("count_include_pad")) {
+        (true, _) => ops::Kind::Maximum,
+        (false, false) => ops::Kind::Mean,
+        (false, true) => ops::Kind::MeanWithBorder,
     };
+    let windows = Windows {
+        kernel: widened(&kernel, 1),
+        strides: widened(&strides, 1),
+        before: widened(before, 0),
+        dilations: widened(&dilations, 1),
+        count: widened(&shape[2..], 1),
+        kind,
+    };
+    let made = ops::pool::<1>(x.any(), windows).into_dispatch();
     one(Floats::shaped(made, shape))
 }
 

@@ -10,6 +10,8 @@ use annulus_shaders::cpu::activation::Activation;
 use annulus_shaders::matrices;
 use annulus_shaders::ops::activation::activation;
 use annulus_shaders::ops::attention::packed_attention;
+use annulus_shaders::ops::batch_norm::{batch_norm, statistics};
+use annulus_shaders::ops::convolution::{Window, convolution};
 use annulus_shaders::ops::cross_entropy::cross_entropy;
 use annulus_shaders::ops::embedding::embedding;
 use annulus_shaders::ops::linear::{MlpWeights, WeightLayout, linear, mlp};
@@ -20,6 +22,8 @@ use annulus_stock::causal_attention;
 use burn::nn::LayerNormConfig;
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::tensor::activation as stock;
+use burn::tensor::module::conv2d;
+use burn::tensor::ops::ConvOptions;
 use burn::tensor::{Device, Distribution, Int, Tensor};
 use serde::Serialize;
 use std::time::Instant;
@@ -240,7 +244,7 @@ fn product_rate(device: &Device, side: usize, repeats: usize) -> f64 {
 /// Makes a case at these sizes.
 type Make = fn(Sizes, &Device) -> Case;
 
-const CASES: [Make; 11] = [
+const CASES: [Make; 13] = [
     |sizes, device| linear_case(sizes, 3 * sizes.width, device),
     |sizes, device| linear_case(sizes, sizes.width, device),
     |sizes, device| linear_case(sizes, sizes.hidden, device),
@@ -252,6 +256,8 @@ const CASES: [Make; 11] = [
     embedding_case,
     gelu_case,
     softmax_case,
+    convolution_case,
+    batch_norm_case,
 ];
 
 impl Case {
@@ -437,5 +443,54 @@ fn softmax_case(sizes: Sizes, device: &Device) -> Case {
         0.0,
         move || softmax(same.clone()).sum(),
         move || stock::softmax(x.clone(), 1).sum(),
+    )
+}
+
+/// Of a residual network's first stage: images of 32 x 32 with 64 channels.
+const IMAGES: [usize; 4] = [WINDOWS, 64, 32, 32];
+
+fn convolution_case(_: Sizes, device: &Device) -> Case {
+    let [images, channels, side, _] = IMAGES;
+    let made = |shape| Tensor::<4>::random(shape, Distribution::Normal(0.0, 1.0), device).require_grad();
+    let (x, weight) = (made(IMAGES), made([channels, channels, 3, 3]));
+    let window = Window {
+        before: [0, 1, 1],
+        behind: [0, 1, 1],
+        ..Window::PLAIN
+    };
+    let same = (x.clone(), weight.clone());
+    let options = || ConvOptions::new([1, 1], [1, 1], [1, 1], 1);
+    Case::new(
+        format!("convolution of 3 x 3, {images} x {channels} x {side} x {side}"),
+        3 * (2 * images * channels * side * side + 9 * channels * channels),
+        3.0 * product(images * side * side, channels, 9 * channels),
+        move || convolution(same.0.clone(), same.1.clone(), None, window).sum(),
+        move || conv2d(x.clone(), weight.clone(), None, options()).sum(),
+    )
+}
+
+fn batch_norm_case(_: Sizes, device: &Device) -> Case {
+    let [images, channels, side, _] = IMAGES;
+    let x = Tensor::<4>::random(IMAGES, Distribution::Normal(0.0, 1.0), device).require_grad();
+    let (gamma, beta) = (zeros(channels, device), zeros(channels, device));
+    let same = (x.clone(), gamma.clone(), beta.clone());
+    let stock = move || {
+        let mean = |x: Tensor<4>| x.mean_dim(0).mean_dim(2).mean_dim(3);
+        let of_channel = |numbers: &Tensor<1>| numbers.clone().reshape([1, channels, 1, 1]);
+        let centered = x.clone() - mean(x.clone());
+        let variance = mean(centered.clone().powi_scalar(2));
+        let normed = centered / (variance + 1e-5).sqrt();
+        (normed * of_channel(&gamma) + of_channel(&beta)).sum()
+    };
+    let ours = move || {
+        let (x, gamma, beta) = same.clone();
+        batch_norm(x.clone(), statistics(x), gamma, beta, 1e-5).sum()
+    };
+    Case::new(
+        format!("batch norm {images} x {channels} x {side} x {side}"),
+        8 * images * channels * side * side,
+        0.0,
+        ours,
+        stock,
     )
 }

@@ -23,6 +23,7 @@ pub mod int8;
 pub mod momentum;
 pub mod norm;
 pub mod pack;
+pub mod pool;
 pub mod product;
 pub mod rotary;
 pub mod rotary_halves;

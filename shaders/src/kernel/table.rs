@@ -83,6 +83,39 @@ kernels! {
     /// Rotary positions of pairs that are half a head apart.
     ROTARY_HALVES = "rotary_halves" [ROTARY_HALVES_SCALAR = "scalar"];
 
+    /// Convolution, without barriers.
+    CONVOLUTION = "convolution";
+    /// Images with their channels last and a border.
+    CONVOLUTION_COPY = "convolution_copy";
+    /// Convolution of groups that make few channels.
+    CONVOLUTION_DIRECT = "convolution_direct";
+    /// Its gradient for the weights.
+    CONVOLUTION_DIRECT_WEIGHTS = "convolution_direct_weights";
+    /// The weights of a convolution as a product takes them.
+    CONVOLUTION_MATRIX = "convolution_matrix";
+    /// Convolution, tiles in workgroup memory.
+    CONVOLUTION_TILED = "convolution_tiled";
+    /// Gradient of a convolution for its weights, in pieces, without barriers.
+    CONVOLUTION_WEIGHTS = "convolution_weights";
+    /// The same, tiles in workgroup memory.
+    CONVOLUTION_WEIGHTS_TILED = "convolution_weights_tiled";
+    /// The sum of these pieces.
+    CONVOLUTION_WEIGHTS_TOTAL = "convolution_weights_total";
+
+    /// Batch norm, from its statistics.
+    BATCH_NORM = "batch_norm" [BATCH_NORM_SCALAR = "scalar"];
+    /// Gradient of `batch_norm` for its input.
+    BATCH_NORM_BACKWARD = "batch_norm_backward" [BATCH_NORM_BACKWARD_SCALAR = "scalar"];
+    /// Sums over channels, in parts.
+    BATCH_NORM_SUMS = "batch_norm_sums";
+    /// Statistics of channels, or gradients, from these.
+    BATCH_NORM_TOTAL = "batch_norm_total";
+
+    /// Maxima or means of windows.
+    POOL = "pool";
+    /// Gradient of `pool`.
+    POOL_BACKWARD = "pool_backward";
+
     /// Activation functions.
     ACTIVATION = "activation" [ACTIVATION_SCALAR = "scalar"];
     /// Gradient of `activation`.

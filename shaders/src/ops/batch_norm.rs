@@ -4,13 +4,18 @@ use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::flex::FlexTensor;
 use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::FloatTensor;
-use burn::backend::wgpu::CubeBackend;
+use burn::backend::wgpu::{CubeBackend, CubeTensor};
 use burn::backend::{Autodiff, AutodiffBackend, Backend, Dispatch, Flex, TensorMetadata, backend_extension};
-use burn::tensor::{Shape, Tensor};
+use burn::tensor::{FloatDType, Tensor};
 
 use super::gradients::differentiable;
 use super::host;
 use crate::cpu::batch_norm::{self as twin, Channels};
+use crate::kernel::{
+    BATCH_NORM, BATCH_NORM_BACKWARD, BATCH_NORM_BACKWARD_SCALAR, BATCH_NORM_SCALAR, BATCH_NORM_SUMS,
+    BATCH_NORM_TOTAL, Kernel, fitting,
+};
+use crate::launch::{contiguous, empty, grid, launch, part};
 
 /// Mean and biased variance of each channel of x `[batch, channels, ..]`: `[2, channels]`. No gradient goes through it.
 pub fn statistics<const D: usize>(x: Tensor<D>) -> Tensor<2> {
@@ -132,69 +137,161 @@ impl<B: BatchNormOps + BatchNorms, C: CheckpointStrategy> BatchNormOps for Autod
     }
 }
 
-/// One number for each channel, to be taken with a tensor of this shape.
-fn across<B: Backend>(numbers: FloatTensor<B>, shape: &Shape) -> FloatTensor<B> {
-    let mut across = vec![1; shape.num_dims()];
-    across[1] = shape[1];
-    B::float_reshape(numbers, Shape::from(across))
+/// Sizes of a tensor `[images, channels, ..]`, and how a GPU divides its sums.
+#[derive(Clone, Copy)]
+struct Sizes {
+    images: usize,
+    channels: usize,
+    each: usize,
+    parts: usize,
 }
 
-/// The mean over all axes but the channels'.
-fn mean<B: Backend>(mut x: FloatTensor<B>) -> FloatTensor<B> {
-    for axis in (0..x.shape().num_dims()).filter(|axis| *axis != 1) {
-        x = B::float_mean_dim(x, axis);
+/// What the kernel of sums adds up.
+#[derive(Clone, Copy, PartialEq)]
+enum Sum {
+    Plain,
+    Shifted,
+    Squares,
+    Slopes,
+}
+
+/// The kernels that batch norms may take.
+pub(crate) fn kernels(each: usize) -> Vec<&'static Kernel> {
+    let [forward, backward] = [FORWARD, BACKWARD].map(|kernels| fitting(kernels, each).0);
+    vec![&BATCH_NORM_SUMS, &BATCH_NORM_TOTAL, forward, backward]
+}
+
+static FORWARD: [&Kernel; 2] = [&BATCH_NORM, &BATCH_NORM_SCALAR];
+static BACKWARD: [&Kernel; 2] = [&BATCH_NORM_BACKWARD, &BATCH_NORM_BACKWARD_SCALAR];
+
+impl Sizes {
+    fn of(x: &CubeTensor) -> Self {
+        // A sum's share of a GPU, which has a few hundred places for workgroups. A guess.
+        const PARTS: usize = 16;
+        let shape = x.shape();
+        Self {
+            images: shape[0],
+            channels: shape[1],
+            each: shape.as_slice()[2..].iter().product(),
+            parts: shape[0].clamp(1, PARTS),
+        }
     }
-    x
-}
 
-impl Saved<CubeBackend> {
-    /// Means and 1 / deviation of the channels, to be taken with x.
-    fn parts(&self) -> [FloatTensor<CubeBackend>; 2] {
-        let shape = self.x.shape();
-        let of = |row: usize| {
-            let row = (row..row + 1).into();
-            let numbers = CubeBackend::float_slice(self.statistics.clone(), &[row, (0..shape[1]).into()]);
-            across::<CubeBackend>(numbers, &shape)
-        };
-        let deviation = CubeBackend::float_sqrt(CubeBackend::float_add_scalar(of(1), self.epsilon.into()));
-        [of(0), CubeBackend::float_recip(deviation)]
+    fn is_empty(&self) -> bool {
+        self.images * self.channels * self.each == 0
+    }
+
+    fn numbers(&self) -> usize {
+        self.images * self.each
+    }
+
+    /// Two sums, or their parts, for each channel. `x`, its gradient, and what is known of it are contiguous.
+    fn sums(&self, sum: Sum, x: &CubeTensor, gradient: &CubeTensor, known: &CubeTensor) -> CubeTensor {
+        let out = empty(x, [2, self.channels, self.parts]);
+        let across = self.each.next_power_of_two().min(64);
+        let params = [
+            self.images as u32,
+            self.channels as u32,
+            self.each as u32,
+            self.parts as u32,
+            across as u32,
+            sum as u32,
+        ];
+        let groups = grid(self.channels * self.parts);
+        launch(&BATCH_NORM_SUMS, &[x, gradient, known], &[&out], params, groups);
+        out
+    }
+
+    /// Statistics of the sums of squares, or gradients of the sums of slopes.
+    fn total(&self, parts: &CubeTensor, slopes_of: Option<&Saved<CubeBackend>>) -> CubeTensor {
+        let out = empty(parts, [2, self.channels]);
+        let params = [
+            self.channels as u32,
+            self.parts as u32,
+            self.numbers() as u32,
+            u32::from(slopes_of.is_some()),
+            slopes_of.map_or(0, |saved| (saved.epsilon as f32).to_bits()),
+        ];
+        let stats = slopes_of.map_or(parts, |saved| &saved.statistics);
+        launch(
+            &BATCH_NORM_TOTAL,
+            &[parts, stats],
+            &[&out],
+            params,
+            grid(self.channels.div_ceil(64)),
+        );
+        out
     }
 }
 
-/// Of Burn's operations.
+/// The sum of each channel of a contiguous `[images, channels, ..]`.
+pub(super) fn channel_sums(x: &CubeTensor) -> CubeTensor {
+    let sizes = Sizes {
+        parts: 1,
+        ..Sizes::of(x)
+    };
+    if sizes.is_empty() {
+        return CubeBackend::float_zeros([sizes.channels].into(), &x.device, FloatDType::F32);
+    }
+    part(&sizes.sums(Sum::Plain, x, x, x), 0, [sizes.channels])
+}
+
 impl BatchNorms for CubeBackend {
     fn channel_stats(x: FloatTensor<Self>) -> FloatTensor<Self> {
-        let channels = x.shape()[1];
-        let means = mean::<Self>(x.clone());
-        let centered = Self::float_sub(x, means.clone());
-        let variances = mean::<Self>(Self::float_mul(centered.clone(), centered));
-        let rows = [means, variances].map(|row| Self::float_reshape(row, [1, channels].into()));
-        Self::float_cat(rows.to_vec(), 0)
+        let (sizes, x) = (Sizes::of(&x), contiguous(x));
+        if sizes.is_empty() {
+            return Self::float_zeros([2, sizes.channels].into(), &x.device, FloatDType::F32);
+        }
+        let shifted = sizes.sums(Sum::Shifted, &x, &x, &x);
+        let squares = sizes.sums(Sum::Squares, &x, &x, &shifted);
+        sizes.total(&squares, None)
     }
 
     fn batch_normed(saved: &Saved<Self>, beta: FloatTensor<Self>) -> FloatTensor<Self> {
-        let shape = saved.x.shape();
-        let [means, inverse] = saved.parts();
-        let scale = Self::float_mul(across::<Self>(saved.gamma.clone(), &shape), inverse);
-        let centered = Self::float_sub(saved.x.clone(), means);
-        Self::float_add(Self::float_mul(centered, scale), across::<Self>(beta, &shape))
+        let sizes = Sizes::of(&saved.x);
+        if sizes.is_empty() {
+            return saved.x.clone();
+        }
+        let [x, stats, gamma] = [&saved.x, &saved.statistics, &saved.gamma].map(|x| contiguous(x.clone()));
+        let out = empty(&x, x.shape());
+        let (kernel, each) = fitting(FORWARD, sizes.each);
+        let count = sizes.images * sizes.channels * each;
+        let (channels, epsilon) = (sizes.channels as u32, (saved.epsilon as f32).to_bits());
+        let params = [count as u32, channels, each as u32, epsilon];
+        let inputs = [&x, &stats, &gamma, &contiguous(beta)];
+        launch(kernel, &inputs, &[&out], params, grid(count.div_ceil(64)));
+        out
     }
 
     fn batch_norm_gradients(saved: Saved<Self>, gradient: FloatTensor<Self>) -> [FloatTensor<Self>; 3] {
-        let shape = saved.x.shape();
-        let count = (shape.num_elements() / shape[1].max(1)) as f64;
-        let [means, inverse] = saved.parts();
-        let normed = Self::float_mul(Self::float_sub(saved.x, means), inverse.clone());
-        let shift = mean::<Self>(gradient.clone());
-        let slope = mean::<Self>(Self::float_mul(gradient.clone(), normed.clone()));
-        let total = |mean: &FloatTensor<Self>| {
-            let sum = Self::float_mul_scalar(mean.clone(), count.into());
-            Self::float_reshape(sum, [shape[1]].into())
+        let sizes = Sizes::of(&saved.x);
+        if sizes.is_empty() {
+            let zeros = || Self::float_zeros([sizes.channels].into(), &gradient.device, FloatDType::F32);
+            return [saved.x, zeros(), zeros()];
+        }
+        let saved = Saved::<Self> {
+            x: contiguous(saved.x),
+            statistics: contiguous(saved.statistics),
+            gamma: contiguous(saved.gamma),
+            epsilon: saved.epsilon,
         };
-        let [to_gamma, to_beta] = [&slope, &shift].map(total);
-        let scale = Self::float_mul(across::<Self>(saved.gamma, &shape), inverse);
-        let rest = Self::float_sub(gradient, Self::float_add(shift, Self::float_mul(normed, slope)));
-        [Self::float_mul(rest, scale), to_gamma, to_beta]
+        let (x, gradient) = (&saved.x, contiguous(gradient));
+        let slopes = sizes.sums(Sum::Slopes, x, &gradient, &saved.statistics);
+        let total = sizes.total(&slopes, Some(&saved));
+        let out = empty(x, x.shape());
+        let (kernel, each) = fitting(BACKWARD, sizes.each);
+        let count = sizes.images * sizes.channels * each;
+        let (channels, numbers) = (sizes.channels as u32, sizes.numbers() as u32);
+        let epsilon = (saved.epsilon as f32).to_bits();
+        let params = [count as u32, channels, each as u32, numbers, epsilon];
+        let inputs = [x, &gradient, &saved.statistics, &saved.gamma, &total];
+        launch(kernel, &inputs, &[&out], params, grid(count.div_ceil(64)));
+        let row = |row: usize| {
+            let row = (row..row + 1).into();
+            let numbers = Self::float_slice(total.clone(), &[row, (0..sizes.channels).into()]);
+            Self::float_reshape(numbers, [sizes.channels].into())
+        };
+        [out, row(1), row(0)]
     }
 }
 

@@ -23,6 +23,7 @@ pub mod gated;
 pub mod linear;
 pub mod linear_cross_entropy;
 pub mod norm;
+pub mod pool;
 pub mod recurrent;
 pub mod rotary;
 pub mod rotary_halves;

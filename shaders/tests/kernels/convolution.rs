@@ -1,14 +1,32 @@
-//! Convolutions and batch norm against Burn's own, forward and backward.
+//! Convolutions, batch norm and pooling against Burn's own, forward and backward.
 
-use crate::common::{assert_close, devices, numbers, tensor, values};
+use crate::cases::{channels, convolutions};
+use crate::common::{agree, assert_close, devices, numbers, tensor, values};
 use annulus_shaders::nn::convolve;
 use annulus_shaders::ops::batch_norm::{batch_norm, statistics};
 use annulus_shaders::ops::convolution::{Window, convolution, transposed_convolution};
+use annulus_shaders::ops::pool::{Kind, Windows, pool};
 use burn::nn::PaddingConfig2d;
 use burn::nn::conv::{Conv2d, Conv2dConfig};
+use burn::nn::pool::{AvgPool2dConfig, MaxPool2dConfig};
 use burn::tensor::module::{conv_transpose2d, conv2d};
 use burn::tensor::ops::{ConvOptions, ConvTransposeOptions};
 use burn::tensor::{Device, Tensor};
+
+#[test]
+fn kernels_agree_with_their_twins() {
+    agree(convolutions::all);
+}
+
+#[test]
+fn kernels_of_batch_norm_agree_with_their_twins() {
+    agree(channels::batch_norms);
+}
+
+#[test]
+fn kernels_of_pooling_agree_with_their_twins() {
+    agree(channels::pools);
+}
 
 /// Compares two outputs, and what `parts` get as gradients.
 fn assert_same(
@@ -41,18 +59,25 @@ fn assert_same(
 fn convolutions_and_their_gradients_are_burns() {
     for device in devices() {
         let device = device.autodiff();
-        for (groups, stride, border, dilation) in [
-            (1, [1, 1], [1, 1], [1, 1]),
-            (1, [2, 1], [0, 2], [1, 2]),
-            (2, [2, 2], [1, 1], [1, 1]),
-            (4, [1, 2], [1, 0], [1, 1]),
+        for (inputs, groups, stride, border, dilation) in [
+            (4, 1, [1, 1], [1, 1], [1, 1]),
+            (12, 1, [2, 1], [0, 2], [1, 2]),
+            (12, 1, [3, 2], [1, 1], [2, 1]),
+            (4, 2, [2, 2], [1, 1], [1, 1]),
+            (4, 4, [1, 2], [1, 0], [1, 1]),
+            (32, 2, [2, 2], [1, 1], [1, 1]),
         ] {
+            let outputs = 2 * inputs;
             // Not contiguous.
-            let source = tensor(&numbers(2 * 4 * 9 * 10, 1), [2, 4, 10, 9], &device).require_grad();
+            let source = tensor(&numbers(2 * inputs * 9 * 10, 1), [2, inputs, 10, 9], &device).require_grad();
             let x = || source.clone().swap_dims(2, 3);
-            let weight =
-                tensor(&numbers(8 * 4 / groups * 9, 2), [8, 4 / groups, 3, 3], &device).require_grad();
-            let bias = tensor(&numbers(8, 3), [8], &device).require_grad();
+            let weight = tensor(
+                &numbers(outputs * inputs / groups * 9, 2),
+                [outputs, inputs / groups, 3, 3],
+                &device,
+            )
+            .require_grad();
+            let bias = tensor(&numbers(outputs, 3), [outputs], &device).require_grad();
             let window = Window {
                 strides: [1, stride[0], stride[1]],
                 before: [0, border[0], border[1]],
@@ -67,8 +92,12 @@ fn convolutions_and_their_gradients_are_burns() {
             let what = format!("{window:?}");
             assert_same(&what, expected, found, &source, &[&bias], Some(&weight));
 
-            let weight =
-                tensor(&numbers(4 * 8 / groups * 9, 2), [4, 8 / groups, 3, 3], &device).require_grad();
+            let weight = tensor(
+                &numbers(inputs * outputs / groups * 9, 2),
+                [inputs, outputs / groups, 3, 3],
+                &device,
+            )
+            .require_grad();
             let extra = stride.map(|stride| stride - 1);
             let window = Window {
                 extra: [0, extra[0], extra[1]],
@@ -98,6 +127,67 @@ fn burns_layers_make_the_same_by_our_operation() {
         let [expected, found] = [layer.forward(x()), convolve(&layer, x())];
         assert_eq!(expected.dims(), found.dims());
         assert_close("layer", &values(expected), &values(found), 1e-5);
+    }
+}
+
+#[test]
+fn pooling_and_its_gradients_are_burns() {
+    for device in devices() {
+        let device = device.autodiff();
+        // Not contiguous.
+        let source = tensor(&numbers(2 * 3 * 9 * 10, 1), [2, 3, 10, 9], &device).require_grad();
+        let x = || source.clone().swap_dims(2, 3);
+        let windows = |kind| Windows {
+            kernel: [3, 2],
+            strides: [2, 1],
+            before: [1, 1],
+            dilations: [1, 1],
+            count: [5, 11],
+            kind,
+        };
+        let border = || PaddingConfig2d::Explicit(1, 1, 1, 1);
+        let layer = MaxPool2dConfig::new([3, 2])
+            .with_strides([2, 1])
+            .with_padding(border());
+        let expected = layer.init().forward(x());
+        let found = pool(x(), windows(Kind::Maximum));
+        assert_same("maxima", expected, found, &source, &[], None);
+        for (kind, with_border) in [(Kind::Mean, false), (Kind::MeanWithBorder, true)] {
+            let layer = AvgPool2dConfig::new([3, 2])
+                .with_strides([2, 1])
+                .with_padding(border());
+            let expected = layer.with_count_include_pad(with_border).init().forward(x());
+            assert_same("means", expected, pool(x(), windows(kind)), &source, &[], None);
+        }
+    }
+}
+
+#[test]
+fn batch_norm_is_exact_over_many_numbers_around_three() {
+    for device in devices() {
+        let numbers: Vec<f32> = numbers(4 * 2 * 160 * 160, 1).iter().map(|x| x + 3.0).collect();
+        let x = tensor(&numbers, [4, 2, 160, 160], &device);
+        let ones = || Tensor::ones([2], &device);
+        let found = values(batch_norm(
+            x.clone(),
+            statistics(x),
+            ones(),
+            Tensor::zeros([2], &device),
+            1e-5,
+        ));
+        for channel in 0..2 {
+            let places = (0..numbers.len()).filter(|i| i / 25_600 % 2 == channel);
+            let wide: Vec<f64> = places.clone().map(|i| f64::from(numbers[i])).collect();
+            let mean = wide.iter().sum::<f64>() / wide.len() as f64;
+            let variance = wide.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / wide.len() as f64;
+            for (place, x) in places.zip(&wide) {
+                let expected = (x - mean) / (variance + 1e-5).sqrt();
+                assert!(
+                    (f64::from(found[place]) - expected).abs() < 1e-6,
+                    "{place}: {expected}"
+                );
+            }
+        }
     }
 }
 

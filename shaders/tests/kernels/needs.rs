@@ -8,12 +8,15 @@ use annulus_shaders::launch::adapter_of;
 use annulus_shaders::needs::{self, Layer};
 use annulus_shaders::ops::activation::activation;
 use annulus_shaders::ops::attention::{AttentionOptions, attention, packed_attention};
+use annulus_shaders::ops::batch_norm::{batch_norm, statistics};
+use annulus_shaders::ops::convolution::{Window, convolution};
 use annulus_shaders::ops::cross_entropy::cross_entropy;
 use annulus_shaders::ops::dropout::dropout;
 use annulus_shaders::ops::embedding::embedding;
 use annulus_shaders::ops::gated::swiglu;
 use annulus_shaders::ops::linear::{MlpWeights, WeightLayout, linear, mlp};
 use annulus_shaders::ops::norm::layer_norm;
+use annulus_shaders::ops::pool::max_pool;
 use annulus_shaders::ops::rotary::{rotary, rotary_table};
 use annulus_shaders::ops::rotary_halves::rope_halves;
 use annulus_shaders::ops::softmax::softmax;
@@ -77,6 +80,22 @@ fn train(layer: Layer, device: &Device) {
             // More rows than a workgroup takes.
             let targets = whole(&[0; 300], [300], device);
             run(cross_entropy(leaf([300, classes], device), targets, None));
+        }
+        Layer::Convolution => {
+            for groups in [1, 8] {
+                let (x, weight) = (leaf([2, 8, 5, 5], device), leaf([8, 8 / groups, 3, 3], device));
+                let window = Window {
+                    groups,
+                    ..Window::PLAIN
+                };
+                run(convolution(x, weight, Some(leaf([8], device)), window));
+            }
+        }
+        Layer::Pool => run(max_pool(leaf([2, 3, 4, 4], device), 2)),
+        Layer::BatchNorm { each } => {
+            let x = leaf([2, 3, each], device);
+            let stats = statistics(x.clone());
+            run(batch_norm(x, stats, leaf([3], device), leaf([3], device), 1e-5));
         }
         Layer::Activation => {
             for width in [4, 5] {

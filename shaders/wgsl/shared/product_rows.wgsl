@@ -1,5 +1,6 @@
 // A tile of rows in registers: how four numbers of b are stored, and how a row is taken out of the tile.
 
+//#include "pick"
 //#include "product_vectors"
 
 // What four numbers of b are stored as.
@@ -7,9 +8,4 @@ alias Four = vec4<f32>; //#halves: alias Four = vec2<u32>;
 
 fn four(x: Four) -> vec4<f32> {
     return vec4<f32>(x); //#halves: return vec4(unpack2x16float(x.x), unpack2x16float(x.y));
-}
-
-// Column i, which an index would take by way of memory.
-fn pick(m: mat4x4<f32>, i: u32) -> vec4<f32> {
-    return select(select(m[0], m[1], i == 1u), select(m[2], m[3], i == 3u), i >= 2u);
 }

@@ -119,8 +119,11 @@ impl Task for Digits {
     }
 
     fn layers(&self) -> Vec<Layer> {
-        // The convolutions are Burn's.
-        vec![Layer::Linear, Layer::CrossEntropy { classes: CLASSES }]
+        let mut layers = vec![Layer::Linear, Layer::CrossEntropy { classes: CLASSES }];
+        if self.config.model == ModelKind::Cnn {
+            layers.extend([Layer::Convolution, Layer::Pool]);
+        }
+        layers
     }
 
     fn model(&self, device: &Device) -> Classifier {

@@ -188,8 +188,12 @@ impl Task for Images {
     }
 
     fn layers(&self) -> Vec<Layer> {
-        // The convolutions are Burn's.
-        vec![Layer::Linear, Layer::Norm { width: 4 }]
+        vec![
+            Layer::Linear,
+            Layer::Convolution,
+            Layer::Pool,
+            Layer::Norm { width: 4 },
+        ]
     }
 
     fn model(&self, device: &Device) -> ConvNet {

@@ -3,10 +3,10 @@
 use annulus_images::Plan;
 use annulus_shaders::nn::{Linear, LinearConfig, convolve};
 use annulus_shaders::ops::norm::layer_norm;
+use annulus_shaders::ops::pool::max_pool;
 use burn::module::{Initializer, Module, Param};
 use burn::nn::PaddingConfig2d;
 use burn::nn::conv::{Conv2d, Conv2dConfig};
-use burn::nn::pool::MaxPool2dConfig;
 use burn::tensor::activation::relu;
 use burn::tensor::{Device, Tensor};
 
@@ -71,12 +71,12 @@ impl ConvNet {
     pub fn forward(&self, plan: &Plan, pictures: Tensor<4>) -> Tensor<2> {
         let mut x = relu(self.norm1.forward(convolve(&self.conv1, pictures)));
         for _ in 0..plan.pools {
-            x = pool(x);
+            x = max_pool(x, 2);
         }
         for (block, of) in self.blocks.iter().zip(&plan.blocks) {
             x = block.forward(x);
             if of.pool {
-                x = pool(x);
+                x = max_pool(x, 2);
             }
         }
         let [count, channels, rows, columns] = x.dims();
@@ -135,8 +135,4 @@ fn convolution((inputs, outputs): (usize, usize), side: usize, stride: usize, de
             fan_out_only: false,
         })
         .init(device)
-}
-
-fn pool(x: Tensor<4>) -> Tensor<4> {
-    MaxPool2dConfig::new([2, 2]).init().forward(x)
 }

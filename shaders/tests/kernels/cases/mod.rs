@@ -4,6 +4,8 @@
 
 pub mod attentions;
 pub mod bench;
+pub mod channels;
+pub mod convolutions;
 pub mod layers;
 pub mod products;
 pub mod vectors;

@@ -6,7 +6,7 @@
 //! would prove nothing.
 
 use crate::cases::bench::{Bench, Launch, SENTINEL};
-use crate::cases::{attentions, layers, products, vectors};
+use crate::cases::{attentions, channels, convolutions, layers, products, vectors};
 use crate::common::block_on;
 use annulus_shaders::kernel::{GEMM_TILED, KERNELS, Kernel};
 use naga_metal::back::msl;
@@ -147,6 +147,8 @@ fn cases() -> BTreeMap<&'static str, (&'static Kernel, Vec<Launch>)> {
     block_on(async {
         products::all(&mut bench).await;
         attentions::all(&mut bench).await;
+        convolutions::all(&mut bench).await;
+        channels::all(&mut bench).await;
         layers::all(&mut bench).await;
         vectors::all(&mut bench).await;
     });
