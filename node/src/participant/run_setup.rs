@@ -15,7 +15,7 @@ use annulus_core::config::ManifestError;
 use annulus_core::optim::{Moments, Optimizer};
 use annulus_core::split::Split;
 use annulus_core::{DataSource, Layout, Manifest, PeerId, State};
-use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};
+use std::num::{NonZeroU16, NonZeroU32};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
