@@ -5,7 +5,7 @@
 //! members.
 
 use super::init;
-use crate::task::{Data, Dataset, Digest, Task, TaskError};
+use crate::task::{Data, Dataset, Digest, Task, TaskError, TensorRule};
 use annulus_graph::{GraphModel, HostTensor, first_values, metadata_of, read_tensors};
 use burn::tensor::{Device, Tensor};
 
@@ -80,9 +80,10 @@ impl Task for PyTorch {
         Tensor::full([1], f32::NAN, device)
     }
 
-    fn follows(&self, name: &str) -> Option<f32> {
+    fn rule(&self, name: &str) -> Option<TensorRule> {
         let following = &self.parameters[self.trained..];
-        following.iter().any(|(own, _)| own == name).then_some(RATE)
+        let follows = following.iter().any(|(own, _)| own == name);
+        follows.then_some(TensorRule::Mean { rate: RATE })
     }
 
     fn metadata(&self) -> Vec<(&'static str, String)> {
@@ -132,7 +133,6 @@ mod tests {
     use crate::device::OpenDevice;
     use crate::task_factory::TaskFactory;
     use crate::trainer::{TrainerOptions, WorkerError};
-    use annulus_core::TensorRule;
     use safetensors::tensor::{Dtype, TensorView};
     use std::collections::HashMap;
 

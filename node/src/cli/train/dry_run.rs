@@ -266,6 +266,7 @@ mod tests {
             page_copy: None,
             data: None,
             keep_data: false,
+            cache: None,
             out: None,
             device: "cpu".into(),
             listen: "0".into(),
