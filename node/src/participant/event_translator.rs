@@ -303,7 +303,7 @@ fn too_slow(who: PeerId, slow: Slow, wait: Option<Duration>, me: &Peer) -> Strin
         Some(_) => "this peer cannot join: its line".into(),
     };
     let _ = match slow.carries {
-        // What came first were rounds, of no use without the state.
+        // Rounds filled the line, which are of no use without the state.
         0 => write!(
             text,
             " brought none of the state in time; the run's rounds take {takes} Mbit/s"

@@ -29,7 +29,7 @@ pub enum Schedule {
         /// The last rate as a share of the base rate.
         floor: f32,
     },
-    /// The same with a line in place of the cosine.
+    /// A rise as for a cosine, then a line down to the floor.
     Linear {
         /// Steps below the base rate at the start.
         warmup: u64,

@@ -23,7 +23,7 @@ fn settings_of(schedule: &str) -> Option<&'static [&'static str]> {
         .map(|(_, settings)| *settings)
 }
 
-/// What was said of it: the layer that it comes from, a setting's name and its value.
+/// Its settings as they were given: the layer that each comes from, its name and its value.
 #[derive(Default)]
 pub(super) struct Said(Vec<(usize, &'static str, String)>);
 

@@ -85,12 +85,7 @@ impl Table {
         for note in &self.notes {
             let _ = write!(text, "\nwarning: {note}");
         }
-        let is_lost = |column: &&Column| matches!(&column.kind, ColumnKind::Category(all) if all.values.is_empty() && all.rare > 0);
-        let lost: Vec<&str> = columns
-            .iter()
-            .filter(is_lost)
-            .map(|column| column.name.as_str())
-            .collect();
+        let lost = self.lost();
         if !lost.is_empty() {
             let _ = write!(
                 text,
@@ -114,6 +109,13 @@ impl Table {
             }
         }
         text
+    }
+
+    /// Columns with categories none of which occurs often enough.
+    fn lost(&self) -> Vec<&str> {
+        let is_lost = |kind: &ColumnKind| matches!(kind, ColumnKind::Category(all) if all.values.is_empty() && all.rare > 0);
+        let lost = self.schema.columns.iter().filter(|column| is_lost(&column.kind));
+        lost.map(|column| column.name.as_str()).collect()
     }
 
     /// Columns that tell the answer alone, as one does that was filled in after the fact.

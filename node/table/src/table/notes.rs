@@ -122,7 +122,7 @@ impl Reading<'_> {
         })
     }
 
-    /// The same of dates.
+    /// Tells of dates that are far from the others, and often the same.
     fn far_date(&self, input: &Input, good: &[usize]) -> Option<String> {
         let name = &self.rows.header[input.column];
         let order = input.guess.order.unwrap_or_default();
