@@ -442,8 +442,9 @@ class _Following:
     def add(self, count: int) -> None:
         """Adds the change by a batch of so many samples, and takes it back."""
         if self._buffers:
-            changes = [buffer.float() for buffer in self._buffers]
-            torch._foreach_sub_(changes, [shared.float() for shared in self._shared])
+            # Not in place, so that whoever is interrupted here has no difference in a buffer.
+            pair = ([tensor.float() for tensor in tensors] for tensors in (self._buffers, self._shared))
+            changes = torch._foreach_sub(*pair)
             torch._foreach_mul_(changes, [count / rate for rate in self._rates])
             torch._foreach_add_(self._sums, changes)
             torch._foreach_copy_(self._buffers, self._shared)

@@ -6,6 +6,7 @@ import collections
 import contextlib
 import copy
 import io
+import math
 import re
 import signal
 import subprocess
@@ -14,6 +15,7 @@ import threading
 import unittest
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 try:
     import safetensors  # noqa: F401
@@ -48,12 +50,13 @@ class TakingPart(Script):
                 self.digests[int(round_)] = digest
             count -= int(present) == members
 
-    def leave(self) -> None:
-        """Has it leave, and notes its last rounds."""
+    def leave(self) -> float:
+        """Has it leave, and notes its last rounds; the loss of its model."""
         self.process.send_signal(signal.SIGINT)
         while (words := self._lines.get())[0] != "loss":
             if words[0] == "round" and words[3] == "2":
                 self.digests[int(words[1])] = words[2]
+        return float(words[1])
 
 
 class Points(torch.utils.data.IterableDataset[Any]):
@@ -263,7 +266,7 @@ class Members(WithProgram):
         again = self.taking_part("first", "kind=unexported", workers=0)
         again.wait_for_rounds(ROUNDS, members=2)
         for member in (again, second):
-            member.leave()
+            self.assertTrue(math.isfinite(member.leave()))
         theirs = first.digests | again.digests
         common = theirs.keys() & second.digests.keys()
         self.assertGreater(len(common), ROUNDS)
@@ -275,6 +278,16 @@ class Members(WithProgram):
             loading.load(file, model.eval())
             points, classes = taking_part.data()
             self.assertLess(nn.functional.cross_entropy(model(points), classes).item(), 0.65)
+
+    def test_an_interrupt_leaves_no_difference_in_a_buffer(self) -> None:
+        mean, place = torch.ones(3), torch.zeros(3)
+        following = membership._Following([(mean, place, 0.1)])
+        mean.mul_(2)
+        with mock.patch("torch._foreach_mul_", side_effect=KeyboardInterrupt), self.assertRaises(KeyboardInterrupt):
+            following.add(4)
+        self.assertEqual(mean.tolist(), [2, 2, 2])
+        following.add(4)
+        self.assertEqual((mean.tolist(), following.sums()[0][1].tolist()), ([1, 1, 1], [40, 40, 40]))
 
     def test_a_run_without_an_export_is_no_run_for_the_program_alone(self) -> None:
         told = io.StringIO()
