@@ -315,12 +315,12 @@ impl Saver {
 
     /// Writes a checkpoint. Before it gets its name, an old one goes, so that there are never more than this keeps.
     fn write(&self, head: &Head, state: &State, digest: Digest) -> Result<PathBuf, CheckpointError> {
-        let round = head.round;
+        let before = head.round.saturating_sub(1);
         let label = Label {
             head: head.clone(),
             digest,
         };
-        let room = || drop(self.try_prune(round, self.keep.newest.saturating_sub(1)));
+        let room = || drop(self.try_prune(before, self.keep.newest.saturating_sub(1)));
         save(&self.dir, &label, state, room)
     }
 
