@@ -172,7 +172,7 @@ def write(
     captured = capture(Objective(model, loss, keys, places), batch)
     if loss == "cross_entropy" and places:
         _check_classes(captured, columns[places[0]])
-    graph = _lower(captured, names, _decayed(model, captured.trained, decay))
+    graph = _lower(captured, names, decayed_of(model, captured.trained, decay))
     folder = Path(to)
     folder.mkdir(parents=True, exist_ok=True)
     weights = {name: samples.array(captured.value(source), name) for name, source in graph.weights.items()}
@@ -192,7 +192,7 @@ def write(
     return Exported(folder, len(few[0]), graph.sources)
 
 
-def _decayed(model: torch.nn.Module, trained: Sequence[str], decay: Decay) -> list[str] | None:
+def decayed_of(model: torch.nn.Module, trained: Sequence[str], decay: Decay) -> list[str] | None:
     """The trained parameters that decay; None if they are those with two or more axes."""
     own = dict(model.named_parameters(remove_duplicate=False))
     matrices = [name for name in trained if own[name].dim() > 1]

@@ -19,7 +19,7 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset, default_co
 from . import samples
 from .checking import check
 from .errors import AnnulusError, CheckError, ExportError
-from .exporter import CHECKED_SAMPLES, WEIGHTS, Decay, Target, names_of_inputs, write
+from .exporter import CHECKED_SAMPLES, WEIGHTS, Decay, Target, decayed_of, names_of_inputs, write
 from .objective import Loss, Objective
 from .samples import Collate
 
@@ -66,8 +66,8 @@ def found(
             if export:
                 raise
             refused = error
-    if eval_dataset is not None or decay != "matrices":
-        told = "without an export nobody evaluates eval_dataset, and all matrices decay: leave eval_dataset and decay out"
+    if eval_dataset is not None:
+        told = "without an export nobody evaluates eval_dataset: leave it out, and evaluate in your loop"
         raise AnnulusError(f"{told}. The exporter says: {refused}" if refused else told)
     following = _norms(model)
     try:
@@ -79,7 +79,7 @@ def found(
         if refused is not None:
             raise refused from error
         print(f"only running statistics of norms are shared, since the model does not run by itself: {error}", file=sys.stderr)
-    _write(model, following, length or len(by_number(dataset)), to)
+    _write(model, following, decay, length or len(by_number(dataset)), to)
     if refused is not None:
         print(f"founding without an export, {MEANS}. The exporter says: {' '.join(str(refused).split())}", file=sys.stderr)
     return "pytorch", to
@@ -206,7 +206,7 @@ def _norms(model: torch.nn.Module) -> list[str]:
     return found
 
 
-def _write(model: torch.nn.Module, following: list[str], length: int, to: Path) -> None:
+def _write(model: torch.nn.Module, following: list[str], decay: Decay, length: int, to: Path) -> None:
     """Writes the first values of a model: what is trained, what follows, and what stays as the founder has it."""
     trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
     if not trained:
@@ -222,6 +222,9 @@ def _write(model: torch.nn.Module, following: list[str], length: int, to: Path) 
         "annulus.samples": str(length),
         "annulus.torch": torch.__version__.split("+")[0],
     }
+    decayed = decayed_of(model, trained, decay)
+    if decayed is not None:
+        facts["annulus.decayed"] = "\n".join(decayed)
     to.mkdir(parents=True, exist_ok=True)
     save_file(tensors, to / WEIGHTS, facts)
 

@@ -20,6 +20,8 @@ pub struct PyTorch {
     /// The trained tensors, then those that follow.
     parameters: Vec<(String, HostTensor)>,
     trained: usize,
+    /// The trained tensors that weight decay is for; none: those with two or more axes.
+    decayed: Option<Vec<String>>,
     samples: Numbered,
 }
 
@@ -81,9 +83,15 @@ impl Task for PyTorch {
     }
 
     fn rule(&self, name: &str) -> Option<TensorRule> {
-        let following = &self.parameters[self.trained..];
-        let follows = following.iter().any(|(own, _)| own == name);
-        follows.then_some(TensorRule::Mean { rate: RATE })
+        let at = self.parameters.iter().position(|(own, _)| own == name)?;
+        if at >= self.trained {
+            return Some(TensorRule::Mean { rate: RATE });
+        }
+        let decays = self.decayed.as_ref()?.iter().any(|own| own == name);
+        Some(match decays {
+            true => TensorRule::StepAndDecay,
+            false => TensorRule::Step,
+        })
     }
 
     fn metadata(&self) -> Vec<(&'static str, String)> {
@@ -119,6 +127,7 @@ impl PyTorch {
         Ok(Self {
             trained: trained.len(),
             parameters,
+            decayed: said("annulus.decayed")?.map(|names| names.lines().map(str::to_owned).collect()),
             samples: Numbered {
                 count,
                 digest: Digest::of(file),
@@ -151,6 +160,17 @@ mod tests {
         let metadata = metadata.map(|(key, value)| (format!("annulus.{key}"), value.to_owned()));
         let file = safetensors::serialize(tensors, Some(HashMap::from(metadata))).unwrap();
         Data::folder_in_memory(vec![(WEIGHTS.to_owned(), file.into())])
+    }
+
+    #[test]
+    fn the_founder_may_say_what_decays() {
+        let mut task = PyTorch::new((), Some(&folder("a.weight\na.scale", "b.running", "40"))).unwrap();
+        let rules = |task: &PyTorch| ["a.weight", "a.scale", "b.running"].map(|name| task.rule(name));
+        let follows = Some(TensorRule::Mean { rate: RATE });
+        assert_eq!(rules(&task), [None, None, follows]);
+        task.decayed = Some(vec!["a.scale".into()]);
+        let (step, decays) = (Some(TensorRule::Step), Some(TensorRule::StepAndDecay));
+        assert_eq!(rules(&task), [step, decays, follows]);
     }
 
     #[test]

@@ -79,10 +79,11 @@ fn a_copy_of_a_folder_is_told_that_its_peer_takes_part_already_and_slows_nobody(
     let folder = Folder::new("copied");
     let (mut nodes, _) = three(&folder);
     nodes[2].wait("a checkpoint", |s| s.is("round") && s.round() > 2 * INTERVAL);
+    // It says so if a checkpoint went meanwhile, since the peer is at work.
     let copied = Command::new("cp")
         .args(["-a", &folder.join(NAMES[2]), &folder.join("copy")])
         .status();
-    assert!(copied.expect("cp").success());
+    copied.expect("cp");
     let from: Vec<usize> = nodes.iter().map(Node::seen).collect();
     let dir = folder.join("copy");
     let mut copy = Node::start_as(
