@@ -456,6 +456,11 @@ impl Peer {
         matches!(self.phase, Phase::Member(_))
     }
 
+    /// Whether its user has asked it to leave.
+    pub fn is_leaving(&self) -> bool {
+        self.shared.leaving
+    }
+
     /// The attempt that this peer takes part in, and all its members in ring order.
     pub fn view(&self) -> Option<(ViewKey, &[PeerId])> {
         match &self.phase {

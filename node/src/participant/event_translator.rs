@@ -104,7 +104,10 @@ impl EventTranslator {
                     "no other member can be reached, so this peer goes on alone. Others join again when they come back".into(),
                 )]
             }
-            PeerEvent::Outcast { reason } => vec![member(me(), events::Change::Evicted, reason.to_string())],
+            &PeerEvent::Outcast { reason } => {
+                let (change, why) = put_out(reason, peer.is_leaving());
+                vec![member(me(), change, why)]
+            }
             PeerEvent::Lost { samples } => vec![warning(format!(
                 "{samples} samples that this peer's part of the run had counted while it was apart are computed again: the others \
                  have gone on without them"
@@ -271,6 +274,14 @@ fn shift(shift: &Shift, head: &Head) -> Event {
     }
 }
 
+/// What this peer tells when its round goes on without it. One that leaves loses nothing by it, and does not come back.
+fn put_out(reason: OutcastReason, is_leaving: bool) -> (events::Change, String) {
+    match is_leaving {
+        true => (events::Change::Left, "the others are a round ahead already".into()),
+        false => (events::Change::Evicted, reason.to_string()),
+    }
+}
+
 /// The events of a member that stands aside. The member itself also learns why it waits.
 fn stands_aside(aside: &Aside, me: &Peer, round: u64) -> Vec<Event> {
     let mut reason = standing_aside(aside);
@@ -376,4 +387,20 @@ fn pace(turn: Turn, head: &Head) -> Event {
         batches: pace.batches.get().into(),
         why,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_leaves_is_not_told_that_it_was_put_out() {
+        for reason in [OutcastReason::OtherLineage, OutcastReason::Excluded] {
+            let (change, why) = put_out(reason, true);
+            assert_eq!(change, events::Change::Left);
+            assert!(!why.contains("again"), "{why}");
+            let stays = put_out(reason, false);
+            assert_eq!(stays, (events::Change::Evicted, reason.to_string()));
+        }
+    }
 }
