@@ -13,6 +13,7 @@ use crate::net::mapping::{Mapping, Outside};
 use crate::net::reach;
 use crate::store::given::Given;
 use crate::task_factory::TaskFactory;
+use annulus_net::printable::printable_line;
 use annulus_net::user_folders;
 use serde::Serialize;
 use std::io::{Read, Seek, Write};
@@ -179,7 +180,9 @@ impl Finding {
             Verdict::Bad => (Color::Red, "bad "),
         };
         let word = style.paint(color, word);
-        format!("  {word} {:<14} {}\n", self.name, self.text)
+        // Some of it is the word of other peers.
+        let text = printable_line(&self.text, usize::MAX);
+        format!("  {word} {:<14} {text}\n", self.name)
     }
 
     fn new(name: &'static str, verdict: Verdict, text: impl Into<String>) -> Self {
@@ -455,6 +458,18 @@ mod tests {
             auto: !software,
             limits: vec![("max_storage_buffer_binding_size".into(), 134_217_728)],
         }
+    }
+
+    #[test]
+    fn what_others_say_is_one_line_without_codes_for_the_terminal() {
+        let task = "\u{1b}]0;own\u{7}\n  good all";
+        let plain = Style {
+            live: false,
+            color: false,
+        };
+        let line = Finding::new("run", Verdict::Bad, task).line(plain);
+        assert_eq!(line.matches('\n').count(), 1, "{line:?}");
+        assert!(!line.contains('\u{1b}'), "{line:?}");
     }
 
     #[test]
