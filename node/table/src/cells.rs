@@ -167,7 +167,8 @@ impl<'a> Reader<'a> {
             }
             // As a number 2020.10 is 2020.1.
             (Value::Number(number), As::Date(order, ..))
-                if number.is_f64() && !matches!(order, Order::Unix | Order::Excel) =>
+                if number.as_f64().is_some_and(|number| number.fract() != 0.0)
+                    && !matches!(order, Order::Unix | Order::Excel) =>
             {
                 into.push_missing();
                 Found::Wrong

@@ -412,7 +412,7 @@ const MONTHS: [&[&str]; 12] = [
 ];
 
 /// The names that a word must be the beginning of.
-const NAMES: [&str; 34] = [
+const NAMES: [&str; 36] = [
     "january",
     "february",
     "march",
@@ -446,18 +446,15 @@ const NAMES: [&str; 34] = [
     "märz",
     "juni",
     "juli",
+    "mrz",
     "oktober",
+    "dezember",
 ];
 
 /// The number of a month by its name, or at least three letters of it.
 fn month(word: &str) -> Option<u32> {
     let word = word.to_lowercase();
-    let is_name = word == "mrz"
-        || word == "dez"
-        || word == "dezember"
-        || NAMES
-            .iter()
-            .any(|name| word.chars().count() >= 3 && name.starts_with(&word));
+    let is_name = word.chars().count() >= 3 && NAMES.iter().any(|name| name.starts_with(&word));
     let begins = |names: &[&str]| names.iter().any(|name| word.starts_with(name));
     let place = MONTHS.iter().position(|names| is_name && begins(names));
     place.map(|place| place as u32 + 1)

@@ -148,7 +148,7 @@ impl<'a> Guesses<'a> {
     /// What separates thousands in a column where `1.000` could be one, too: below a thousand no number has a mark, and
     /// above it none has another one.
     pub fn thousands(&self, column: usize) -> Option<char> {
-        let cells = || self.cells(column).filled().filter(|cell| !is_gap(cell));
+        let cells = || self.cells(column).there();
         let is_small = |cell: &str| {
             let digits = cell.strip_prefix('-').unwrap_or(cell);
             digits.len() <= 3 && digits.bytes().all(|byte| byte.is_ascii_digit())
@@ -184,10 +184,11 @@ impl<'a> Guesses<'a> {
         // Some rows may say 1, and others true.
         let is_boolean =
             seen.numbers < seen.filled as u64 && cells.filled().all(|cell| matches!(&*key(cell), "0" | "1"));
+        let is_date = seen.is_date(cells);
         let (kind, why) = match cells.distinct(2) {
             0 => (Kind::Ignore, "every cell is missing".into()),
             1 if seen.gaps == 0 => (Kind::Ignore, "the same value in every row".into()),
-            _ if seen.is_date(cells) && seen.order().is_none() => (
+            _ if is_date && seen.order().is_none() => (
                 Kind::Ignore,
                 format!(
                     "dates whose day, month and year cannot be told apart: write columns.{name}=day-first, month-first or \
@@ -195,7 +196,7 @@ impl<'a> Guesses<'a> {
                     name = self.rows.header[column]
                 ),
             ),
-            _ if seen.is_date(cells) => (Kind::Date, String::new()),
+            _ if is_date => (Kind::Date, String::new()),
             _ if is_boolean => (Kind::Category, String::new()),
             _ if seen.is_counter(cells) => (Kind::Ignore, "a different value in every row".into()),
             _ if seen.is_number() => (Kind::Number, String::new()),
@@ -211,10 +212,9 @@ impl<'a> Guesses<'a> {
             },
         };
         let name = &self.rows.header[column];
-        let named = || self.time == Some(column) || doubts::names_time(name);
         let doubt = match kind {
             Kind::Date => None,
-            _ => seen.doubt(cells, name, named()),
+            _ => seen.doubt(cells, name, self.time == Some(column) || doubts::names_time(name)),
         };
         let units = self.units_told(column, &notation, kind == Kind::Number);
         let spoilt = match kind {

@@ -121,20 +121,20 @@ pub(crate) fn measured(cell: &str, comma: bool) -> Option<(f64, &str)> {
     let known = UNITS.into_iter().find(|unit| beside(unit)).unwrap_or("");
     let body = body.strip_prefix(known).unwrap_or(body);
     let body = body.strip_suffix(known).unwrap_or(body).trim();
-    let (body, unit) = match (known, plain(body, comma)) {
-        ("", None) => behind(body)?,
-        _ => (body, known),
+    if known.is_empty()
+        && let Some(digits) = plain(body, comma)
+    {
+        let value = parse(&digits)?;
+        return Some((if negative || is_behind { -value } else { value }, ""));
+    }
+    let (body, unit) = match known {
+        "" => behind(body)?,
+        known => (body, known),
     };
     // The sign, and what means it, may also follow the currency.
     let inner = body.strip_prefix('(').and_then(|body| body.strip_suffix(')'));
-    let (body, is_behind) = match inner.filter(|_| !unit.is_empty()) {
-        Some(inner) => (inner.trim(), true),
-        None => (body, is_behind),
-    };
-    let body = match unit.is_empty() {
-        true => body,
-        false => &body[signed(body).unwrap_or(0)..],
-    };
+    let (body, is_behind) = inner.map_or((body, is_behind), |inner| (inner.trim(), true));
+    let body = &body[signed(body).unwrap_or(0)..];
     let value = parse(&plain(body, comma)?)?;
     Some((if negative || is_behind { -value } else { value }, unit))
 }

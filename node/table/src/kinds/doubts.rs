@@ -3,7 +3,6 @@
 use super::{CODED, Cells, Seen, Tally};
 use crate::date::{Moment, Order, whole};
 use crate::number::{grouped, is_currency};
-use crate::schema::is_gap;
 use std::collections::HashSet;
 
 /// What the numbers of a column may be.
@@ -199,7 +198,7 @@ pub(super) fn names_time(name: &str) -> bool {
 impl Tally<'_> {
     /// Tells of the units of a column, whether or not it is read as numbers.
     pub(super) fn units_told(&self, cells: Cells, is_number: bool) -> Option<String> {
-        let filled = cells.filled().filter(|cell| !is_gap(cell)).count() as u64;
+        let filled = cells.there().count() as u64;
         let bare = self.numbers - self.units.values().sum::<u64>();
         let unit = self.unit();
         if is_number {

@@ -124,7 +124,6 @@ impl Reading<'_> {
                 kind => {
                     if given.is_some() {
                         guess.spoilt.clear();
-                        guess.doubt = None;
                     }
                     inputs.push(Input { column, kind, guess });
                 }

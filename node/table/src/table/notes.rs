@@ -9,7 +9,7 @@ use crate::kinds::Guesses;
 use crate::number::grouped;
 use crate::options::Kind;
 use crate::schema::{Ignored, is_gap};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Numbers that programs write for a missing one.
 const SENTINELS: [f64; 11] = [
@@ -155,11 +155,14 @@ impl Reading<'_> {
 
     /// Rows that are copies of others, in a table whose rows would otherwise differ.
     fn repeated(&self, good: &[usize]) -> Option<String> {
-        let mut rows = HashSet::new();
-        let copies = good
-            .iter()
-            .filter(|row| !rows.insert(self.rows.record(**row)))
-            .count();
+        let mut rows = HashMap::new();
+        let is_copy = |row: &&usize| {
+            let first = *rows.entry(self.rows.record(**row)).or_insert(**row);
+            // The same letters may be cut into other fields.
+            let same = |column| self.rows.field(first, column) == self.rows.field(**row, column);
+            first != **row && (0..self.rows.header.len()).all(same)
+        };
+        let copies = good.iter().filter(is_copy).count();
         let differ = |column: usize| self.distinct(column, good, usize::MAX) * 10 >= rows.len() * 9;
         (COPIES * copies >= good.len() && (0..self.rows.header.len()).any(differ)).then(|| {
             format!(
@@ -217,9 +220,7 @@ impl Reading<'_> {
             let short = text.trim_end_matches('0');
             short.len() < text.len() && !short.ends_with('.') && texts.contains(short)
         };
-        if texts.len() <= VERSIONS
-            && let Some(text) = texts.iter().filter(|text| short(text)).min()
-        {
+        if let Some(text) = texts.iter().filter(|text| short(text)).min() {
             let short = text.trim_end_matches('0');
             return Some(format!(
                 "column {name} has {short} and {text}, which are one number: if they are versions or chapters, write \

@@ -346,6 +346,21 @@ fn a_month_as_a_number_of_json_is_refused() {
 }
 
 #[test]
+fn a_date_as_a_whole_number_of_json_is_read_whatever_its_type() {
+    let date = |at| {
+        let (y, m, d) = day(at);
+        format!("{y}{m:02}{d:02}")
+    };
+    let table = table("x", date, &options("y")).unwrap();
+    let reader = Reader::of(&table.schema);
+    // Other programs write whole numbers so where a column has gaps.
+    for value in [json!("20240305"), json!(20240305), json!(20240305.0)] {
+        let found = reader.read_json(0, &value, &mut Cells::default());
+        assert_eq!(found, Found::Known, "{value}");
+    }
+}
+
+#[test]
 fn copies_of_rows_and_things_with_several_rows_are_told_where_rows_are_drawn() {
     let row = |at: usize| format!("{},{},{}\n", at * 7919 % 3001, at * 13 % 29, at * 37 % 101);
     let rows: String = (0..300).map(|at| row(at / 2)).collect();
@@ -358,6 +373,15 @@ fn copies_of_rows_and_things_with_several_rows_are_told_where_rows_are_drawn() {
         describe.contains("150 of the rows are copies of others"),
         "{describe}"
     );
+    // The letters of some rows are those of others, in other fields.
+    let cut: String = (0..20)
+        .map(|at| match at {
+            0 => "1,12\n".into(),
+            1 => "11,2\n".into(),
+            at => format!("{},{}\n", at + 20, at * at),
+        })
+        .collect();
+    assert!(!read("x,y", &cut, &options("y")).contains("copies"));
     // Few values repeat by themselves.
     let few: String = (0..300)
         .map(|at| format!("{},{},{}\n", at % 3, at % 4, at % 5))
