@@ -83,11 +83,28 @@ pub fn write_atomic(
     path: &Path,
     write: impl FnOnce(&mut BufWriter<&File>) -> io::Result<()>,
 ) -> Result<(), FileError> {
+    write_by(path, owners(), Lasts::Yes, write)
+}
+
+/// Writes bytes likewise, but not so that they survive a power failure: for what is proven when it is read.
+pub fn write_unsynced(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
+    write_by(path, owners(), Lasts::No, |out| out.write_all(bytes))
+}
+
+/// For a file that only its owner may write to, whatever the umask.
+fn owners() -> OpenOptions {
     #[cfg_attr(not(unix), expect(unused_mut))]
     let mut options = OpenOptions::new();
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, open::OWNERS);
-    write_by(path, options, write)
+    options
+}
+
+/// Whether a file must be whole after a power failure.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Lasts {
+    Yes,
+    No,
 }
 
 /// Writes bytes to a file that only its owner may read, from the first byte on.
@@ -95,12 +112,13 @@ pub fn write_private(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
     let mut options = OpenOptions::new();
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    write_by(path, options, |out| out.write_all(bytes))
+    write_by(path, options, Lasts::Yes, |out| out.write_all(bytes))
 }
 
 fn write_by(
     path: &Path,
     mut options: OpenOptions,
+    lasts: Lasts,
     write: impl FnOnce(&mut BufWriter<&File>) -> io::Result<()>,
 ) -> Result<(), FileError> {
     let mut name = path.as_os_str().to_owned();
@@ -111,11 +129,16 @@ fn write_by(
     let file = file.map_err(|error| FileError::of_new(path, error))?;
     let mut out = BufWriter::with_capacity(BUFFER_BYTES, &file);
     write(&mut out).and_then(|()| out.flush()).at(path)?;
-    // Without this a power failure could leave the name on an empty file.
-    file.sync_all().at(path)?;
+    if lasts == Lasts::Yes {
+        // Without this a power failure could leave the name on an empty file.
+        file.sync_all().at(path)?;
+    }
     drop(out);
     fs::rename(&partial.0, path).at(path)?;
-    sync_parent(path)
+    match lasts {
+        Lasts::Yes => sync_parent(path),
+        Lasts::No => Ok(()),
+    }
 }
 
 /// Flushes a folder's list of names.

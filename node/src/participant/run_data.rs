@@ -204,11 +204,16 @@ pub(crate) fn check_data(
     }
 }
 
-/// Whether this program can compute a task, with a process outside or without.
-pub(super) fn check_computes(factories: &[TaskFactory], task: &str, external: bool) -> Result<(), Error> {
-    match find(factories, task)?.elsewhere {
+/// How a task is made, if this program can compute it, with a process outside or without.
+pub(super) fn check_computes<'a>(
+    factories: &'a [TaskFactory],
+    task: &str,
+    external: bool,
+) -> Result<&'a TaskFactory, Error> {
+    let factory = find(factories, task)?;
+    match factory.elsewhere {
         Some(why) if !external => Err(WorkerError::Elsewhere(why).into()),
-        _ => Ok(()),
+        _ => Ok(factory),
     }
 }
 

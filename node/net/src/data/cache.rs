@@ -14,12 +14,12 @@
 
 use crate::data::pieces::{LISTING, MARK, Pieces, nodes_name, piece_name, used_file};
 use crate::data::provision::{Here, Listing, Store};
-use crate::files::{At, FileError, PARTIAL, read_limited, remove_if_there, write_atomic};
+use crate::files::{At, FileError, PARTIAL, read_limited, remove_if_there, write_atomic, write_unsynced};
 use crate::open;
 use crate::user_folders;
 use annulus_core::{Digest, RunId};
 use std::collections::BTreeMap;
-use std::fs::{self, DirEntry, File, OpenOptions, TryLockError};
+use std::fs::{self, DirEntry, File, TryLockError};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -243,14 +243,11 @@ impl<F> Arriving<F> {
     fn ready(&mut self, listing: &Listing) -> Result<Vec<Here>, FileError> {
         self.fetching.place.make_room(listing.total(), self.budget)?;
         let folder = self.folder();
+        let listed = postcard::to_allocvec(listing).expect("plain data can be encoded");
+        self.listing = [MARK, &listed].concat();
         if Pieces::open(&folder).is_none_or(|pieces| pieces.listing().digest() != listing.digest()) {
             // The same data in other files, or a listing that a crash has cut off.
             remove_dir(&folder)?;
-            self.listing = [
-                MARK,
-                &postcard::to_allocvec(listing).expect("plain data can be encoded"),
-            ]
-            .concat();
             self.nodes.clear();
             self.write_facts()?;
         }
@@ -258,9 +255,7 @@ impl<F> Arriving<F> {
         for left in left.filter(|entry| entry.file_name().to_string_lossy().ends_with(PARTIAL)) {
             remove_if_there(&left.path())?;
         }
-        let path = folder.join(LISTING);
-        self.listing = fs::read(&path).at(&path)?;
-        let gone = || FileError::new(&path, std::io::ErrorKind::NotFound.into());
+        let gone = || FileError::new(&folder, std::io::ErrorKind::NotFound.into());
         let pieces = Pieces::open(&folder).ok_or_else(gone)?;
         let here = |file| {
             let nodes = pieces
@@ -280,16 +275,16 @@ impl<F> Arriving<F> {
     fn write_facts(&self) -> Result<(), FileError> {
         let folder = self.folder();
         make_folder(&folder)?;
-        write(&folder.join(LISTING), &self.listing)?;
+        write_unsynced(&folder.join(LISTING), &self.listing)?;
         let mut nodes = self.nodes.iter();
-        nodes.try_for_each(|(file, nodes)| write(&folder.join(nodes_name(*file)), nodes))
+        nodes.try_for_each(|(file, nodes)| write_unsynced(&folder.join(nodes_name(*file)), nodes))
     }
 
     /// Writes a file, also if somebody has removed the folder.
     fn add(&self, name: String, bytes: &[u8]) -> Result<(), String> {
         let path = self.folder().join(name);
-        let written = match write(&path, bytes) {
-            Err(FileError::NoFolder(_)) => self.write_facts().and_then(|()| write(&path, bytes)),
+        let written = match write_unsynced(&path, bytes) {
+            Err(FileError::NoFolder(_)) => self.write_facts().and_then(|()| write_unsynced(&path, bytes)),
             written => written,
         };
         written.map_err(|error| error.to_string())
@@ -317,22 +312,6 @@ impl<F: FnMut(&Path) -> Result<(), String>> Store for Arriving<F> {
         (self.is_it)(&folder)?;
         Ok(folder)
     }
-}
-
-/// Writes a file as a whole. It need not survive a power failure, since what is read is proven.
-fn write(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
-    let partial = path.with_extension(&PARTIAL[1..]);
-    let written = open::own(
-        &partial,
-        OpenOptions::new().create(true).write(true).truncate(true),
-    )
-    .map_err(|error| FileError::of_new(path, error))
-    .and_then(|mut file| file.write_all(bytes).at(path))
-    .and_then(|()| fs::rename(&partial, path).at(path));
-    if written.is_err() {
-        let _ = fs::remove_file(&partial);
-    }
-    written
 }
 
 /// When a piece was written, its size and its path; none if this is another file.

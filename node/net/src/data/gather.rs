@@ -258,11 +258,15 @@ impl<L: DataStream, S: Store> Talk<'_, '_, L, S> {
             let (size, _, number) = self.job.borrow().file(file);
             let Range { start, end } = piece(size, index);
             self.owed += end - start;
-            if self.job.borrow().lacks_nodes(file) && self.nodes.insert(file) {
+            let lacks_nodes = self.job.borrow().lacks_nodes(file) && self.nodes.insert(file);
+            if lacks_nodes {
                 self.asked.push_back(Asked::Nodes(file));
+            }
+            // Before anything is sent, so that it is free again if that fails.
+            self.asked.push_back(Asked::Piece((file, index)));
+            if lacks_nodes {
                 self.line.send(&encode(&Ask::Nodes { file: number })).await?;
             }
-            self.asked.push_back(Asked::Piece((file, index)));
             let ask = Ask::Blocks {
                 file: number,
                 from: start,

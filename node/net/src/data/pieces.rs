@@ -10,7 +10,7 @@
 //! it is fetched again. A piece that was proven is only read again as long as its modification time stays.
 
 use super::error::DataError;
-use super::listing::Listing;
+use super::listing::{Listing, MAX_FILES, MAX_NAME};
 use super::tree::{Blocks, PIECE, piece};
 use crate::open;
 use std::collections::HashMap;
@@ -26,6 +26,9 @@ pub(super) const LISTING: &str = "listing";
 
 /// Precedes the listing, which may lie in a folder of the user's by chance.
 pub(super) const MARK: &[u8] = b"annulus pieces 1\n";
+
+/// Most bytes of the mark and a listing; of the user's own file of that name no more is read.
+const LISTING_LIMIT: u64 = (MARK.len() + MAX_FILES * (MAX_NAME + 48) + 64) as u64;
 
 /// The name of a piece.
 pub(super) fn piece_name(file: usize, index: u64) -> String {
@@ -57,7 +60,9 @@ pub(super) struct Pieces {
 impl Pieces {
     /// Those in a folder, if it holds any.
     pub fn open(folder: &Path) -> Option<Self> {
-        let bytes = fs::read(folder.join(LISTING)).ok()?;
+        let mut bytes = Vec::new();
+        let file = open::named(&folder.join(LISTING)).ok()?;
+        file.take(LISTING_LIMIT).read_to_end(&mut bytes).ok()?;
         let listing: Listing = postcard::from_bytes(bytes.strip_prefix(MARK)?).ok()?;
         let used = File::open(used_file(folder)).ok();
         Some(Self {

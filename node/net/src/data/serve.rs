@@ -1,12 +1,14 @@
 //! Sends the run's data to peers that lack it, without disturbing the exchange.
 //!
 //! **Bounds.** At most [`TRANSFERS`] run at once. A newcomer gets one with its first question, which must come within
-//! [`FIRST_ASK`], and loses it when it asks for nothing; while others ask, the newcomers by one ticket have a quarter
-//! of them. Each holds one [`PIECE`] and at most [`SEND_WINDOW`] that QUIC has not yet sent. Together they send at most [`FASTEST`]. While this peer's links send, the limit is lower: it
-//! grows only while packets on the links take hardly longer than at best, so that nothing waits in queues, and
-//! otherwise falls to an eighth of what the links send. So the exchange on a slow line hardly notices a transfer, and
-//! while members compute, the newcomer has the line. Stream priorities would not help: a newcomer has no link yet, and
-//! QUIC has no priorities between connections.
+//! [`FIRST_ASK`], and loses it when it asks for nothing. While others ask, the newcomers by one ticket have a quarter
+//! of them. Each holds one [`PIECE`] and at most [`SEND_WINDOW`] that QUIC has not yet sent.
+//!
+//! **Pace.** Together they send at most [`FASTEST`]. While this peer's links send, the limit is lower. It grows only
+//! while packets on the links take hardly longer than at best, so that nothing waits in queues. Otherwise it falls to an
+//! eighth of what the links send. So the exchange on a slow line hardly notices a transfer, and while members compute,
+//! the newcomer has the line. Stream priorities would not help: a newcomer has no link yet, and QUIC has no priorities
+//! between connections.
 //!
 //! It does not know what is in the files.
 

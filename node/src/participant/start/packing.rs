@@ -5,7 +5,7 @@ use super::{Errand, Folder};
 use crate::events::{Event, Sink};
 use crate::options::Local;
 use crate::participant::error::Error;
-use crate::participant::run_data::{check_computes, find};
+use crate::participant::run_data::check_computes;
 use crate::task_factory::TaskFactory;
 use annulus_net::files::write_atomic;
 use std::io::Write as _;
@@ -21,8 +21,7 @@ pub(super) fn pack(
     let (Errand::Begin(run) | Errand::Meet(run, ..)) = errand else {
         return Ok(());
     };
-    check_computes(factories, &run.task, local.external)?;
-    let factory = find(factories, &run.task)?;
+    let factory = check_computes(factories, &run.task, local.external)?;
     let Some((data, name)) = local
         .data
         .as_ref()

@@ -5,7 +5,7 @@ use crate::data::provision::{Answer, FetchError, Here, MAX_OTHERS, News, Offer, 
 use crate::data::tree::{Blocks, piece};
 use annulus_core::Digest;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
+use std::ops::{Bound, Range};
 
 /// Why a peer is of no use.
 pub(super) enum Out {
@@ -156,13 +156,20 @@ impl<'a, S: Store> Job<'a, S> {
 
     /// A piece to ask a peer for that lacks or owes some: one that nobody owes, or any if `all`, the least owed first.
     pub fn next(&mut self, but: &BTreeSet<Place>, all: bool) -> Option<Place> {
-        let mut open = self.open.iter_mut().filter(|(place, _)| !but.contains(place));
-        let (place, owing) = match all {
-            false => open.find(|(_, owing)| **owing == 0),
-            true => open.min_by_key(|(_, owing)| **owing),
-        }?;
-        *owing += 1;
-        Some(*place)
+        let may = |(place, _): &(&Place, &usize)| !but.contains(*place);
+        let is_free = |open: &(&Place, &usize)| *open.1 == 0 && may(open);
+        let found = match all {
+            // It is asked in order, so there is mostly one behind the last that it owes or lacks.
+            false => {
+                let last = but.last().map_or(Bound::Unbounded, |last| Bound::Excluded(*last));
+                let behind = self.open.range((last, Bound::Unbounded)).find(is_free);
+                behind.or_else(|| self.open.iter().find(is_free))
+            }
+            true => self.open.iter().filter(may).min_by_key(|(_, owing)| **owing),
+        };
+        let place = *found?.0;
+        *self.open.get_mut(&place)? += 1;
+        Some(place)
     }
 
     /// The length and hash of a file, and its place in the run's listing.
