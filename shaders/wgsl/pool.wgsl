@@ -35,9 +35,12 @@ fn main(
     for (var j = 0u; j < params.kernel_y; j++) {
         // Outside of the plane it is a large number.
         let y = first_y + j * params.dilation_y - params.before_y;
+        if y >= params.rows {
+            continue;
+        }
         for (var i = 0u; i < params.kernel_x; i++) {
             let column = first_x + i * params.dilation_x - params.before_x;
-            if y < params.rows && column < params.columns {
+            if column < params.columns {
                 let at = y * params.columns + column;
                 let number = x[start + at];
                 sum += number;

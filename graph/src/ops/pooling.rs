@@ -64,7 +64,8 @@ fn pool(call: &mut Call, maximum: bool) -> Made {
             up,
         )?);
     }
-    call.reserve(&shape)?;
+    let count = call.reserve(&shape)?;
+    call.multiply(&[&[count], &kernel[..]].concat())?;
     // One axis is two, the first of which has length 1.
     let widened = |sizes: &[usize], lead: usize| match axes {
         1 => [lead, sizes[0]],
@@ -76,10 +77,10 @@ fn pool(call: &mut Call, maximum: bool) -> Made {
     } else {
         x
     };
-    let kind = match (maximum, !maximum && call.flag("count_include_pad")) {
-        (true, _) => ops::Kind::Maximum,
-        (false, false) => ops::Kind::Mean,
-        (false, true) => ops::Kind::MeanWithBorder,
+    let kind = match maximum {
+        true => ops::Kind::Maximum,
+        false if call.flag("count_include_pad") => ops::Kind::MeanWithBorder,
+        false => ops::Kind::Mean,
     };
     let windows = Windows {
         kernel: widened(&kernel, 1),

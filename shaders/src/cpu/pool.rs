@@ -28,6 +28,9 @@ pub struct Windows {
     pub kind: Kind,
 }
 
+/// The maximum of no numbers, as `pool.wgsl` has it: WGSL has no infinity.
+const NOTHING: f32 = -3.40282e38;
+
 impl Windows {
     /// A number for each window of the planes, and where in its plane the largest is, the first of several.
     pub fn forward(&self, x: &[f32], lengths: [usize; 2]) -> (Vec<f32>, Vec<u32>) {
@@ -44,12 +47,11 @@ impl Windows {
                         top = Some(at);
                     }
                 }
-                let top = top.unwrap_or(0);
                 out.push(match self.kind {
-                    Kind::Maximum => plane[top],
+                    Kind::Maximum => top.map_or(NOTHING, |top| plane[top]),
                     _ => sum / self.divisor(window, lengths),
                 });
-                places.push(top as u32);
+                places.push(top.unwrap_or(0) as u32);
             }
         }
         (out, places)
@@ -64,7 +66,10 @@ impl Windows {
             let plane = &mut out[number / (down * across) * size..][..size];
             let window = [number / across % down, number % across];
             if self.kind == Kind::Maximum {
-                plane[*place as usize] += slope;
+                // A window may lie in the border alone.
+                if self.numbers(window, lengths).next().is_some() {
+                    plane[*place as usize] += slope;
+                }
                 continue;
             }
             let each = slope / self.divisor(window, lengths);
@@ -109,6 +114,21 @@ impl Windows {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_window_without_numbers_has_the_least_maximum_and_passes_nothing_on() {
+        let windows = Windows {
+            kernel: [1, 2],
+            strides: [1, 1],
+            before: [0, 1],
+            dilations: [1, 3],
+            count: [1, 1],
+            kind: Kind::Maximum,
+        };
+        let (out, places) = windows.forward(&[7.0, 8.0], [1, 2]);
+        assert_eq!(out, [NOTHING]);
+        assert_eq!(windows.backward(&[1.0], &places, [1, 2]), [0.0, 0.0]);
+    }
 
     #[test]
     fn windows_over_a_border_are_as_pytorch_has_them() {

@@ -168,12 +168,13 @@ impl Sizes {
     fn of(x: &CubeTensor) -> Self {
         // A sum's share of a GPU, which has a few hundred places for workgroups. A guess.
         const PARTS: usize = 16;
-        let shape = x.shape();
+        let Channels { count, each } = channels(x);
+        let images = x.shape()[0];
         Self {
-            images: shape[0],
-            channels: shape[1],
-            each: shape.as_slice()[2..].iter().product(),
-            parts: shape[0].clamp(1, PARTS),
+            images,
+            channels: count,
+            each,
+            parts: images.clamp(1, PARTS),
         }
     }
 
@@ -249,6 +250,11 @@ impl BatchNorms for CubeBackend {
 
     fn batch_normed(saved: &Saved<Self>, beta: FloatTensor<Self>) -> FloatTensor<Self> {
         let sizes = Sizes::of(&saved.x);
+        let per_channel = [&saved.gamma, &beta].map(|numbers| numbers.shape().num_elements());
+        assert_eq!(
+            per_channel, [sizes.channels; 2],
+            "a scale and a shift for each channel"
+        );
         if sizes.is_empty() {
             return saved.x.clone();
         }
@@ -296,7 +302,7 @@ impl BatchNorms for CubeBackend {
 }
 
 /// How many numbers a channel has in each image.
-fn channels(x: &FlexTensor) -> Channels {
+fn channels(x: &impl TensorMetadata) -> Channels {
     let shape = x.shape();
     Channels {
         count: shape[1],

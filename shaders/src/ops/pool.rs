@@ -127,7 +127,12 @@ impl Pools for CubeBackend {
         let x = contiguous(x);
         let shape = made(&x.shape(), &windows);
         let count = shape.num_elements();
-        let (out, places) = (empty(&x, shape.clone()), empty(&x, shape));
+        // Means have no places.
+        let kept = match windows.kind {
+            Kind::Maximum => shape.clone(),
+            Kind::Mean | Kind::MeanWithBorder => [1].into(),
+        };
+        let (out, places) = (empty(&x, shape), empty(&x, kept));
         if count > 0 {
             let params = params(&x.shape(), &windows);
             launch(&POOL, &[&x], &[&out, &places], params, grid(count.div_ceil(64)));
@@ -164,8 +169,8 @@ impl Pools for Flex {
         shape: Shape,
     ) -> FloatTensor<Self> {
         let gradient = host::contiguous(gradient);
-        let places: Vec<u32> = host::floats(&places).iter().map(|x| x.to_bits()).collect();
-        let numbers = windows.backward(host::floats(&gradient), &places, [shape[2], shape[3]]);
+        let places = bytemuck::cast_slice(host::floats(&places));
+        let numbers = windows.backward(host::floats(&gradient), places, [shape[2], shape[3]]);
         host::tensor(numbers, shape)
     }
 }

@@ -112,6 +112,55 @@ fn convolutions_and_their_gradients_are_burns() {
     }
 }
 
+/// A stride may come from anybody's file.
+#[test]
+fn a_stride_beyond_the_input_is_as_one_that_just_reaches_it() {
+    for device in devices() {
+        let device = device.autodiff();
+        let made = |stride: usize, groups: usize| {
+            let x = tensor(&numbers(2 * 8 * 64, 1), [2, 8, 8, 8], &device).require_grad();
+            let weight = tensor(&numbers(64 * 9 / groups, 2), [8, 8 / groups, 3, 3], &device).require_grad();
+            let window = Window {
+                strides: [1, stride, 2],
+                groups,
+                ..Window::PLAIN
+            };
+            let out = convolution(x.clone(), weight.clone(), None, window);
+            let slopes = tensor(&numbers(out.dims().iter().product(), 3), out.dims(), &device);
+            let gradients = (out.clone() * slopes).sum().backward();
+            let parts = [&x, &weight].map(|part| values(part.grad(&gradients).unwrap()));
+            (values(out), parts)
+        };
+        for groups in [1, 8] {
+            assert_eq!(
+                made(i32::MAX as usize, groups),
+                made(8, groups),
+                "{groups} groups"
+            );
+        }
+    }
+}
+
+#[test]
+fn shapes_that_do_not_fit_are_refused_on_every_device() {
+    let refused = |work: &dyn Fn()| std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_err();
+    for device in devices() {
+        let zeros = |shape: [usize; 4]| Tensor::<4>::zeros(shape, &device);
+        for (x, weight) in [
+            ([1, 4, 8, 8], [8, 3, 3, 3]),
+            ([1, 3, 8, 8], [8, 4, 3, 3]),
+            ([1, 3, 2, 8], [8, 3, 3, 3]),
+        ] {
+            let convolve = || drop(convolution(zeros(x), zeros(weight), None, Window::PLAIN));
+            assert!(refused(&convolve), "{x:?} with {weight:?}");
+        }
+        let x = zeros([2, 8, 4, 4]);
+        let few = || Tensor::<1>::zeros([3], &device);
+        let norm = || drop(batch_norm(x.clone(), statistics(x.clone()), few(), few(), 1e-5));
+        assert!(refused(&norm));
+    }
+}
+
 #[test]
 fn burns_layers_make_the_same_by_our_operation() {
     let device = Device::flex();

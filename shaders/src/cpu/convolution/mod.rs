@@ -73,7 +73,7 @@ impl Convolution {
     /// The gradient for the input, from that for the output.
     pub fn to_input(&self, weight: &[f32], gradient: &[f32]) -> Vec<f32> {
         let mut out = vec![0.0; self.batch * self.inputs * volume(self.input)];
-        for remainder in places(self.strides) {
+        for remainder in self.remainders() {
             let reach = |axis: usize, tap: usize| {
                 let at =
                     (remainder[axis] + self.before[axis]) as isize - (tap * self.dilations[axis]) as isize;
@@ -85,7 +85,7 @@ impl Convolution {
                 let left = self.input[axis].saturating_sub(remainder[axis]);
                 left.div_ceil(self.strides[axis])
             });
-            if taps.is_empty() || volume(grid) == 0 {
+            if taps.is_empty() {
                 continue;
             }
             let walk = Walk {
@@ -104,6 +104,11 @@ impl Convolution {
             walk.run(gradient, &self.turned(weight, &taps), &mut out);
         }
         out
+    }
+
+    /// The remainders of the strides that some of the input's numbers have.
+    pub(crate) fn remainders(&self) -> impl Iterator<Item = [usize; 3]> + use<> {
+        places(array::from_fn(|axis| self.strides[axis].min(self.input[axis])))
     }
 
     /// The gradient for the weights, from that for the output.
@@ -228,12 +233,13 @@ fn offsets(taps: &[Tap]) -> Vec<[isize; 3]> {
     taps.iter().map(|tap| tap.offset).collect()
 }
 
-fn volume(lengths: [usize; 3]) -> usize {
+/// How many numbers lengths have together.
+pub(crate) fn volume(lengths: [usize; 3]) -> usize {
     lengths.iter().product()
 }
 
 /// All places within some lengths, the last axis fastest.
-fn places([depth, rows, columns]: [usize; 3]) -> impl Iterator<Item = [usize; 3]> {
+fn places([depth, rows, columns]: [usize; 3]) -> impl Iterator<Item = [usize; 3]> + use<> {
     (0..depth * rows * columns).map(move |i| [i / columns / rows, i / columns % rows, i % columns])
 }
 

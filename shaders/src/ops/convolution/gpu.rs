@@ -10,7 +10,7 @@ use burn::tensor::FloatDType;
 
 use super::walks::{self, Walk};
 use super::{Convolutions, Saved};
-use crate::cpu::convolution::Convolution;
+use crate::cpu::convolution::{Convolution, volume};
 use crate::kernel::{
     BATCH_NORM_SUMS, CONVOLUTION, CONVOLUTION_COPY, CONVOLUTION_DIRECT, CONVOLUTION_DIRECT_WEIGHTS,
     CONVOLUTION_MATRIX, CONVOLUTION_TILED, CONVOLUTION_WEIGHTS, CONVOLUTION_WEIGHTS_TILED,
@@ -47,10 +47,6 @@ fn products(adapter: Adapter) -> ([&'static Kernel; 2], usize) {
 /// Whether a product would make mostly channels that there are not: a tile has 64, or 16. A guess.
 fn makes_few(groups: usize, made: usize) -> bool {
     made <= 4 || groups > 1 && made < 16
-}
-
-fn volume(lengths: [usize; 3]) -> usize {
-    lengths.iter().product()
 }
 
 fn words<const N: usize>(numbers: [usize; N]) -> [u32; N] {
@@ -279,35 +275,19 @@ fn product_params(
         true => copy.before[axis].strict_add_signed(walk[axis].first),
         false => 0,
     });
-    let taps = walk.map(|axis| if reads { axis.taps } else { 0 });
-    let moves = [0, 1, 2].map(|axis| walk[axis].moves * copy.steps[axis]);
-    // Numbers below 0 wrap around.
-    let [step_z, step_y, step_x] = [0, 1, 2].map(|axis| (walk[axis].step * copy.steps[axis] as isize) as u32);
     let [planes, rows, columns] = walk.map(|axis| axis.positions);
     let positions = batch * planes * rows * columns;
-    let [sizes @ .., move_z, move_y, move_x] = words([
-        positions,
-        rows,
-        columns,
-        planes,
-        made,
-        copy.quads,
-        dot(start, copy.steps),
-        copy.image,
-        moves[0],
-        moves[1],
-        moves[2],
-    ]);
-    let [positions, rows, columns, planes, made, quads, start, image] = sizes;
-    let [taps_z, taps_y, taps_x, all_taps] = words([taps[0], taps[1], taps[2], all_taps]);
-    let [tap, tap_z, tap_y, tap_x] = words(tap);
-    let [to, to_image, to_channel, to_z, to_y, to_x] = words(target);
-    let [biased, piece] = words([biased, piece]);
-    [
-        positions, rows, columns, planes, made, quads, start, image, move_z, move_y, move_x, step_z, step_y,
-        step_x, taps_z, taps_y, taps_x, all_taps, tap, tap_z, tap_y, tap_x, to, to_image, to_channel, to_z,
-        to_y, to_x, biased, piece,
-    ]
+    let [from, image] = [dot(start, copy.steps), copy.image];
+    let mut all = words([positions, rows, columns, planes, made, copy.quads, from, image]).to_vec();
+    all.extend(words([0, 1, 2].map(|axis| walk[axis].moves * copy.steps[axis])));
+    // Numbers below 0 wrap around.
+    all.extend([0, 1, 2].map(|axis| (walk[axis].step * copy.steps[axis] as isize) as u32));
+    all.extend(words(walk.map(|axis| if reads { axis.taps } else { 0 })));
+    all.extend(words([all_taps]));
+    all.extend(words(tap));
+    all.extend(words(target));
+    all.extend(words([biased, piece]));
+    all.try_into().expect("a word for each parameter")
 }
 
 /// The gradient for the weights.
@@ -396,6 +376,12 @@ impl Convolutions for CubeBackend {
         let sizes = given.sizes();
         let [x, weight] = [&given.x, &given.weight].map(|tensor| contiguous(tensor.clone()));
         let bias = bias.map(|bias| contiguous(bias.clone()));
+        let channels = given.made()[1];
+        assert!(
+            bias.as_ref()
+                .is_none_or(|bias| bias.shape().num_elements() == channels),
+            "a bias for each of {channels} channels"
+        );
         let pass = match given.transposed {
             false => Pass::forward(&sizes),
             true => Pass::to_input(&sizes),

@@ -52,7 +52,9 @@ impl Window {
         let (input, kernel) = (lengths(x), lengths(weight));
         let output = array::from_fn(|axis| {
             let padded = input[axis] + self.before[axis] + self.behind[axis];
-            (padded - (kernel[axis] - 1) * self.dilations[axis] - 1) / self.strides[axis] + 1
+            let extent = (kernel[axis] - 1) * self.dilations[axis] + 1;
+            let left = padded.checked_sub(extent);
+            left.expect("a kernel within the input and its border") / self.strides[axis] + 1
         });
         Convolution {
             batch: x[0],
@@ -227,6 +229,13 @@ impl<B: ConvolutionOps + Convolutions, C: CheckpointStrategy> ConvolutionOps for
 impl<B: Backend> Saved<B> {
     fn sizes(&self) -> Convolution {
         let [x, weight] = [&self.x, &self.weight].map(TensorMetadata::shape);
+        let groups = self.window.groups;
+        // A GPU would read beyond the tensors.
+        let fits = match self.transposed {
+            false => x[1] == weight[1] * groups && weight[0].is_multiple_of(groups),
+            true => x[1] == weight[0] && x[1].is_multiple_of(groups),
+        };
+        assert!(fits, "{x:?} with weights {weight:?} in {groups} groups");
         match self.transposed {
             false => self.window.sizes(x.as_slice(), weight.as_slice()),
             true => self.window.transposed_sizes(x.as_slice(), weight.as_slice()),

@@ -35,7 +35,12 @@ pub type Walk = [Axis; 3];
 pub fn forward(sizes: &Convolution) -> Walk {
     array::from_fn(|axis| Axis {
         positions: sizes.output[axis],
-        moves: sizes.strides[axis],
+        // A single position moves nowhere, however large the stride.
+        moves: if sizes.output[axis] > 1 {
+            sizes.strides[axis]
+        } else {
+            0
+        },
         first: -(sizes.before[axis] as isize),
         taps: sizes.kernel[axis],
         step: sizes.dilations[axis] as isize,
@@ -48,14 +53,8 @@ pub fn forward(sizes: &Convolution) -> Walk {
 
 /// The numbers of the input's gradient, remainder by remainder of the strides: each is reached by taps of its own.
 pub fn to_input(sizes: &Convolution) -> Vec<Walk> {
-    let [depth, rows, columns] = sizes.strides;
-    let remainders =
-        (0..depth * rows * columns).map(|i| [i / columns / rows, i / columns % rows, i % columns]);
-    let walk = |remainder: [usize; 3]| -> Walk {
-        array::from_fn(|axis| axis_to_input(sizes, axis, remainder[axis]))
-    };
-    let is_some = |walk: &Walk| walk.iter().all(|axis| axis.positions > 0);
-    remainders.map(walk).filter(is_some).collect()
+    let walk = |at: [usize; 3]| array::from_fn(|axis| axis_to_input(sizes, axis, at[axis]));
+    sizes.remainders().map(walk).collect()
 }
 
 fn axis_to_input(sizes: &Convolution, axis: usize, remainder: usize) -> Axis {
@@ -63,20 +62,23 @@ fn axis_to_input(sizes: &Convolution, axis: usize, remainder: usize) -> Axis {
     let reads = |tap: usize| (remainder + sizes.before[axis]) as isize - (tap * dilation) as isize;
     let mut taps = (0..sizes.kernel[axis]).filter(|tap| reads(*tap) % stride as isize == 0);
     let tap = taps.next();
-    let shared = (1..=stride)
-        .rev()
-        .find(|x| stride.is_multiple_of(*x) && dilation.is_multiple_of(*x));
-    let shared = shared.expect("1 divides all");
+    let count = taps.count() + usize::from(tap.is_some());
+    let positions = (sizes.input[axis] - remainder).div_ceil(stride);
+    let (mut shared, mut rest) = (stride, dilation);
+    while rest > 0 {
+        (shared, rest) = (rest, shared % rest);
+    }
     Axis {
-        positions: sizes.input[axis].saturating_sub(remainder).div_ceil(stride),
+        positions,
         moves: 1,
         first: reads(tap.unwrap_or(0)).div_euclid(stride as isize),
-        taps: taps.count() + usize::from(tap.is_some()),
+        taps: count,
         step: -((dilation / shared) as isize),
         tap: tap.unwrap_or(0),
-        tap_step: stride / shared,
+        // Only from one to another.
+        tap_step: if count > 1 { stride / shared } else { 0 },
         to: remainder,
-        to_step: stride,
+        to_step: if positions > 1 { stride } else { 0 },
     }
 }
 

@@ -142,6 +142,8 @@ pub async fn pools(bench: &mut Bench) {
         ([2, 2], [2, 2], [0, 0], [1, 1], [4, 5]),
         ([3, 2], [2, 1], [1, 1], [1, 1], [5, 11]),
         ([2, 3], [1, 3], [1, 1], [2, 1], [9, 4]),
+        // All in the border.
+        ([1, 2], [1, 1], [0, 1], [1, 11], [9, 1]),
     ] {
         for kind in [Kind::Maximum, Kind::Mean, Kind::MeanWithBorder] {
             if kind != Kind::Maximum && dilations != [1, 1] {
