@@ -147,6 +147,10 @@ class AnnulusTrainer(Trainer):
         steps = args.max_steps if args.max_steps > 0 else math.ceil(args.num_train_epochs * rounds)
         optimizer = next(own for name, own in OPTIMIZERS.items() if _name(args.optim).startswith(name))
         adam = {"beta1": args.adam_beta1, "beta2": args.adam_beta2, "eps": args.adam_epsilon} if optimizer == "adamw" else {}
+        schedule = _schedule(args, steps)
+        if "schedule" in self._annulus:
+            # What else the arguments say belongs to their own schedule.
+            schedule = {"warmup": schedule["warmup"]} if schedule["warmup"] else {}
         return {
             "batch": self._batch,
             "rounds": steps,
@@ -159,7 +163,7 @@ class AnnulusTrainer(Trainer):
             "clip": self._clip or "off",
             # The trainer has an evaluation set of its own.
             "held_out": 0,
-            **_schedule(args, steps),
+            **schedule,
             **adam,
         }
 

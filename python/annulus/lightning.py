@@ -190,6 +190,8 @@ class AnnulusStrategy(SingleDeviceStrategy):
     def _settings(self, trainer: Any) -> tuple[dict[str, object], list[str]]:
         """A run's settings as the trainer and the module say, and what neither of them nor the strategy's options say."""
         given, problems = self._options, []
+        # The trainer may take fewer batches than the loader has.
+        epoch = 0 if self._rounds is None else int(trainer.num_training_batches)
         # The trainer has an evaluation set of its own.
         settings: dict[str, object] = {"held_out": 0, "clip": trainer.gradient_clip_val or "off", "schedule": "constant"}
         if self._rounds is not None:
@@ -197,7 +199,7 @@ class AnnulusStrategy(SingleDeviceStrategy):
         if "rounds" not in given and "epochs" not in given:
             limits = [trainer.max_steps] if trainer.max_steps >= 0 else []
             if trainer.max_epochs is not None and trainer.max_epochs >= 0:
-                limits.append(trainer.max_epochs * len(self._rounds or ()))
+                limits.append(trainer.max_epochs * epoch)
             if limits:
                 settings["rounds"] = min(limits)
             else:
@@ -212,7 +214,7 @@ class AnnulusStrategy(SingleDeviceStrategy):
             settings.update(made)
             problems += [problem] if problem else []
         if self.lr_scheduler_configs and "schedule" not in given:
-            rounds, epoch = {**settings, **given}.get("rounds"), len(self._rounds or ())
+            rounds = {**settings, **given}.get("rounds")
             made = _of_schedule(self.lr_scheduler_configs, rounds or given.get("epochs", 0) * epoch, epoch)
             settings.update(made)
             problems += [] if made else [NO_SCHEDULE]

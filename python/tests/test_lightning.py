@@ -187,6 +187,10 @@ class Strategies(WithMembers):
             self.assertIn(name, rows)
         self.audit(self.folder / "run")
 
+    def test_an_epoch_has_as_many_rounds_as_the_trainer_takes_batches(self) -> None:
+        trainer = self.fit(Classifier(), max_epochs=2, max_steps=-1, limit_train_batches=2)
+        self.assertEqual(trainer.global_step, 4)
+
     def test_a_loss_by_name_is_for_a_step_that_cannot_be_exported(self) -> None:
         with self.assertRaisesRegex(annulus.ExportError, "(?s)training_step cannot be exported.* pass loss="):
             self.fit(Plain(), {"export": True}, max_steps=4)

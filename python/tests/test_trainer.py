@@ -101,6 +101,9 @@ class Trainers(WithMembers):
         # Of a warm-up only the steps are the same: transformers begin with a step at a rate of 0.
         trainer = by_trainer.trainer(self.folder, {}, lr_scheduler_type="constant_with_warmup", warmup_steps=3)
         self.assertEqual(_schedule(trainer.args, 8), {"schedule": "constant", "warmup": 3})
+        # Settings of the run's own win, with none that belong to the arguments' schedule.
+        own = by_trainer.trainer(self.folder, {"schedule": "step", "step_size": 3}, warmup_steps=0)._settings(8)
+        self.assertEqual(own.keys() & {"schedule", "warmup", "floor"}, set())
         with self.assertRaisesRegex(annulus.AnnulusError, "no num_cycles of the schedule cosine"):
             by_trainer.trainer(self.folder, {}, lr_scheduler_kwargs={"num_cycles": 2})
 
