@@ -24,7 +24,6 @@ pub fn test(root: &Path, seeds: &str) -> bool {
     title("tidiness");
     tally.count(tidy(root));
     title("lints, and building the tests");
-    // The run of the tests below counts those that do not compile.
     tally.add(build_tests(root));
     tally.add(page.finish());
     title("tests");

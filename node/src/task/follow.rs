@@ -3,7 +3,7 @@
 use burn::tensor::Tensor;
 
 /// Lets a value of the model follow a statistic of the batch: returns the same mean loss, but with `statistic - value`
-/// as the gradient of `value`. The task must name the value's tensor in [`Task::follows`](super::Task::follows).
+/// as the gradient of `value`. The task must name the value's tensor in [`Task::rule`](super::Task::rule).
 ///
 /// A batch may be computed in micro-batches. Each then has a statistic of its own, and their mean over the samples
 /// counts, as in PyTorch's distributed data parallel training.

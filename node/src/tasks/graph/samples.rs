@@ -39,7 +39,7 @@ pub enum HeldOutBy {
 pub enum Evaluated {
     /// A share of all.
     Share(f64, HeldOutBy),
-    /// So many at the end, which the file names.
+    /// This number at the end. The file says how many.
     Given(usize),
 }
 
