@@ -87,7 +87,7 @@
 //!                     let gradient = buffer.iter().map(|p| 2.0 * p * weight as f32).collect();
 //!                     let loss = buffer.iter().map(|p| p * p).sum::<f32>() * weight as f32;
 //!                     let compute = Duration::from_millis(weight.into());
-//!                     queue.push_back((me, Input::Contribution { round, gradient, weight, loss, compute }));
+//!                     queue.push_back((me, Input::Contribution { round, gradient, weight, loss, compute, late: false }));
 //!                 }
 //!                 Output::Exit(exit) => exits[me] = Some(exit),
 //!                 _ => {} // events, and requests that this run does not make

@@ -425,7 +425,7 @@ fn check_samples(header: &Header, trains: bool, share: u64) -> Result<(), Fault>
     if counted > 0 && !trains {
         return Err(Fault::TooFew);
     }
-    if u64::from(counted) > share {
+    if u64::from(counted) > share || header.late && counted > 0 {
         return Err(Fault::Samples { counted, share });
     }
     if !header.loss.is_finite() || (counted == 0 && header.loss != 0.0) {

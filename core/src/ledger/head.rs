@@ -404,8 +404,14 @@ mod tests {
 
     /// Commits the next round, in which the members in `refuse` give nothing and the others all.
     fn commit(head: &mut Head, manifest: &Manifest, refuse: &[u8]) {
+        commit_without(head, manifest, refuse, false);
+    }
+
+    /// The same, if they refuse their shares or are too late with them.
+    fn commit_without(head: &mut Head, manifest: &Manifest, refuse: &[u8], late: bool) {
         let allotment = head.allot(manifest);
         let header = |(place, member): (usize, &Member)| Header {
+            late: late && refuse.iter().any(|n| peer(*n) == member.peer),
             weight: if refuse.iter().any(|n| peer(*n) == member.peer) {
                 0
             } else {
@@ -476,6 +482,23 @@ mod tests {
         assert_eq!(head.skipped, 4);
         // The samples that the second was the first to refuse are still open.
         assert!(head.holes.iter().all(|hole| hole.refused_by == Some(peer(2))));
+    }
+
+    #[test]
+    fn what_comes_too_late_is_neither_refused_nor_given_up() {
+        let (mut head, manifest) = two();
+        for _ in 0..4 {
+            commit_without(&mut head, &manifest, &[1, 2], true);
+            assert!(head.holes.iter().all(|hole| hole.refused_by.is_none()));
+        }
+        assert_eq!((head.samples, head.skipped), (0, 0));
+        for _ in 0..200 {
+            if head.finished(&manifest) {
+                break;
+            }
+            commit(&mut head, &manifest, &[]);
+        }
+        assert_eq!((head.samples, head.skipped), (100, 0));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::run::room::Room;
 use serde::{Deserialize, Serialize};
 
 /// Version of the encoding of headers, records and heads in files. Every change of the fields needs a new version.
-pub const VERSION: u8 = 22;
+pub const VERSION: u8 = 23;
 
 /// A member's signed statement about itself in one attempt. It travels with the chunks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -48,6 +48,8 @@ pub struct Header {
     pub leaving: bool,
     /// Whether it has seen that the model gains nothing any more, in a run that [stops early](crate::config::EarlyStop).
     pub stalled: bool,
+    /// Whether none of its share counts because the data for it did not come in time.
+    pub late: bool,
     /// The parts of the moments that it has, if members keep parts.
     pub keeps: Keeps,
 }

@@ -38,7 +38,7 @@ impl Head {
         let mut uncounted = Vec::new();
         for (member, share) in self.members.iter().zip(shares) {
             let header = record.headers.iter().find(|h| h.peer == member.peer);
-            let refuses = header.is_some_and(|h| h.weight == 0);
+            let refuses = header.is_some_and(|h| h.weight == 0 && !h.late);
             let mut counted = header.map_or(0, |h| u64::from(h.weight));
             for range in share {
                 let n = counted.min(range.len());

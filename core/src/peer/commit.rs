@@ -136,7 +136,7 @@ impl CommittedRound<'_> {
             place.is_some_and(|place| self.allotment.len(place) > 0)
         };
         let headers = self.record.headers.iter().filter(|_| !self.is_null);
-        let refused = headers.filter(|h| h.keeps.refuses || h.weight == 0 && had_share(h.peer));
+        let refused = headers.filter(|h| h.keeps.refuses || h.weight == 0 && !h.late && had_share(h.peer));
         refused.map(|h| h.peer).collect()
     }
 

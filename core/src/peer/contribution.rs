@@ -287,15 +287,19 @@ fn accept(round: Round, given: Made, allotment: &Allotment, shared: &mut Shared)
         made.compute += compute;
         made.loss += loss;
     }
-    if is_usable(&made, shared.manifest.layout.len, &*shared.settings.jobs) {
+    let equal = shared.head().equal_share(&shared.manifest);
+    if !made.late && is_usable(&made, shared.manifest.layout.len, &*shared.settings.jobs) {
         // The share is that of the place in the head, not in the attempt's view.
         let place = shared.head().position(shared.me());
         let share = place.map_or(0, |place| allotment.len(place));
         made.weight = made.weight.min(share.min(u64::from(u32::MAX)) as u32);
-        let equal = shared.head().equal_share(&shared.manifest);
         shared.speed.saw(made.weight.into(), made.compute, equal);
     } else {
-        shared.tell(Event::NotFinite { round });
+        match made.late {
+            // As if it had just managed one, so that it gets few until its data comes faster.
+            true => shared.speed.saw(1.0, made.compute, equal),
+            false => shared.tell(Event::NotFinite { round }),
+        }
         made.gradient = vec![0.0; shared.manifest.layout.len].into();
         (made.weight, made.loss) = (0, 0.0);
     }

@@ -64,6 +64,9 @@ pub enum Input {
         loss: f32,
         /// The compute time.
         compute: Duration,
+        /// Whether there is none, because the data of the share did not come in time: others get these samples, and nothing
+        /// is wrong with them.
+        late: bool,
     },
     /// The result for [`Output::Span`].
     Span(Box<SpanDone>),

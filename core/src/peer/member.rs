@@ -313,12 +313,14 @@ impl Member {
                 weight,
                 loss,
                 compute,
+                late,
             } => {
                 let made = Made {
                     gradient: gradient.into(),
                     weight,
                     loss,
                     compute,
+                    late,
                     ..Made::default()
                 };
                 return self.on_contribution(round, made, shared);
@@ -548,6 +550,7 @@ impl Member {
             revoked: shared.revocations_to_say(),
             leaving: shared.leaving,
             stalled: shared.stalled,
+            late: made.late,
             keeps,
         };
         let header = shared

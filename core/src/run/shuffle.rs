@@ -98,6 +98,24 @@ impl Shuffle {
         }
     }
 
+    /// The positions of a later share, likely if all goes on as it is: when half of each open chunk will be used up. For a share in the
+    /// second half they lie in the chunks that come next. None if any sample lies anywhere.
+    pub fn ahead(&self, positions: &[Range<u64>]) -> Vec<Range<u64>> {
+        let Stripes { chunk, open, batch } = self.stripes;
+        if chunk.get() == 1 {
+            return Vec::new();
+        }
+        let (half, batch) = (
+            u64::from(chunk.get()) * u64::from(open.get()) / 2,
+            batch.get().into(),
+        );
+        let later = half.max(1).next_multiple_of(batch);
+        positions
+            .iter()
+            .map(|range| range.start + later..range.end + later)
+            .collect()
+    }
+
     /// The sample, below `samples`, at a position of the stream.
     ///
     /// Takes 40 ns with 60 thousand samples, 79 ns with 10 million (`cargo run --release -p annulus-core --example

@@ -319,6 +319,7 @@ impl Conversation {
             weight: weight as u32,
             loss,
             compute: Duration::from_millis(20),
+            late: false,
         };
         self.work.push_back((who, made));
     }

@@ -92,6 +92,7 @@ impl World {
                         weight,
                         loss,
                         compute,
+                        late: false,
                     },
                 );
             }

@@ -27,6 +27,7 @@ impl Header {
             ready: Vec::new(),
             revoked: Vec::new(),
             stalled: false,
+            late: false,
             leaving: false,
             keeps: Default::default(),
         }

@@ -43,6 +43,7 @@ fn contributed(moments: Moments) -> Peer {
         weight: 8,
         loss: 1.0,
         compute: Duration::from_millis(1),
+        late: false,
     };
     peer.handle(contribution, Time(10));
     peer

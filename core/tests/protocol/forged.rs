@@ -159,6 +159,7 @@ impl World {
                         weight: shuffle::count(&positions) as u32,
                         loss: 1.0,
                         compute: Duration::from_millis(50),
+                        late: false,
                     };
                     self.asked.push_back((who, contribution));
                 }

@@ -89,6 +89,7 @@ fn after_a_round(manifest: &Manifest, sums: &[f32]) -> State {
         weight,
         loss: 1.0,
         compute: Duration::from_millis(1),
+        late: false,
     };
     peer.handle(contribution, Time(10));
     assert_eq!(peer.head().round, 1);

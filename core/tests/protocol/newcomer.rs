@@ -126,6 +126,7 @@ impl Ring {
                         weight: shuffle::count(&positions) as u32,
                         loss: 1.0,
                         compute: Duration::from_millis(1),
+                        late: false,
                     };
                     self.asked.insert(who, contribution);
                 }

@@ -366,6 +366,7 @@ impl Story {
                         weight,
                         loss: self.losses.get(&who).copied().unwrap_or(1.0),
                         compute: Duration::from_micros(paced.unwrap_or(slowest)),
+                        late: false,
                     };
                     let takes = paced.unwrap_or(self.compute_us[&who]);
                     self.at(self.now + takes, Due::Give(who, made));

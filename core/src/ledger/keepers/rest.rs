@@ -137,6 +137,7 @@ impl Head {
             ready: Vec::new(),
             revoked: Vec::new(),
             stalled: false,
+            late: false,
             leaving: false,
             keeps: keeps(member),
         };

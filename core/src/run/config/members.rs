@@ -26,6 +26,9 @@ impl Manifest {
             chunk if chunk > 1 && chunk > self.samples.get() / 2 => {
                 "a chunk must be at most half of the samples"
             }
+            chunk if chunk > 1 && self.split.is_some() => {
+                "data that is fetched while it is used does not go with split: each batch needs all of its data in one place"
+            }
             _ if u32::from(self.stripes.get()) > self.batch.get() => {
                 "stripes must be at most the batch, which takes a sample of each"
             }

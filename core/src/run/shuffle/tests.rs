@@ -118,6 +118,27 @@ fn a_place_in_the_batch_stays_with_its_stripe() {
 }
 
 #[test]
+fn a_share_is_told_ahead_of_the_chunks_that_come_next() {
+    let shuffle = striped(512 * 256, 256, 48, 48);
+    let chunks = |positions: &[Range<u64>]| -> HashSet<u64> {
+        let draws = shuffle.draws(positions).into_iter();
+        draws.map(|draw| draw / 256).collect()
+    };
+    // Places 7 to 9 of each batch, and one that was open again.
+    let share = |round: u64| [48 * round + 7..48 * round + 10, 40..41];
+    for round in 0..512 {
+        let ahead = shuffle.ahead(&share(round));
+        assert_eq!(
+            chunks(&ahead[..1]),
+            chunks(&share(round + 128)[..1]),
+            "round {round}"
+        );
+    }
+    assert_ne!(chunks(&shuffle.ahead(&share(200))), chunks(&share(200)));
+    assert!(self::shuffle(1, 100).ahead(&share(0)).is_empty());
+}
+
+#[test]
 fn huge_epochs_stay_in_range_and_do_not_repeat() {
     for n in [1 << 32, (1 << 32) + 1, 1 << 63, u64::MAX] {
         let shuffle = shuffle(1, n);
