@@ -12,16 +12,20 @@
 //!
 //! This module does not know where data comes from.
 
+use crate::data::demand::Demand;
 use crate::data::pieces::{LISTING, MARK, Pieces, nodes_name, piece_name, used_file};
-use crate::data::provision::{Here, Listing, Store};
+use crate::data::provision::{Here, Listing, PIECE, Store};
+use crate::data::tree::piece;
 use crate::files::{At, FileError, PARTIAL, read_limited, remove_if_there, write_atomic, write_unsynced};
 use crate::open;
 use crate::user_folders;
 use annulus_core::{Digest, RunId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirEntry, File, TryLockError};
 use std::io::Write;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 /// The suffix of a set's folder of pieces.
@@ -149,7 +153,8 @@ impl Place {
         used.lock_shared().at(&path)?;
         Ok(Fetching {
             place: self.clone(),
-            _locks: [lock, used],
+            lock: Some(lock),
+            _used: used,
         })
     }
 
@@ -208,7 +213,9 @@ impl Place {
 #[derive(Debug)]
 pub struct Fetching {
     place: Place,
-    _locks: [File; 2],
+    /// Held until all is here; or, of data that is fetched while it is used, until it is known what there is.
+    lock: Option<File>,
+    _used: File,
 }
 
 impl Fetching {
@@ -241,7 +248,8 @@ impl<F> Arriving<F> {
     }
 
     fn ready(&mut self, listing: &Listing) -> Result<Vec<Here>, FileError> {
-        self.fetching.place.make_room(listing.total(), self.budget)?;
+        let bytes = listing.total().min(self.budget);
+        self.fetching.place.make_room(bytes, self.budget)?;
         let folder = self.folder();
         let listed = postcard::to_allocvec(listing).expect("plain data can be encoded");
         self.listing = [MARK, &listed].concat();
@@ -311,6 +319,91 @@ impl<F: FnMut(&Path) -> Result<(), String>> Store for Arriving<F> {
         let folder = self.folder();
         (self.is_it)(&folder)?;
         Ok(folder)
+    }
+}
+
+/// Whether the data at a path is the right one.
+type Check = fn(&Path) -> Result<(), String>;
+
+/// The [`Store`] of data that is fetched while it is used.
+pub struct Supplied {
+    arriving: Arriving<Check>,
+    demand: Arc<Demand>,
+    /// The length of each file.
+    sizes: Vec<u64>,
+    /// The pieces that have to be here first: one of each file, since its proof comes with it.
+    first: BTreeSet<(usize, u64)>,
+    /// Called once they are here.
+    begun: Option<Begun>,
+}
+
+/// Takes the folder of pieces once the data can be used.
+pub type Begun = Box<dyn FnOnce(PathBuf) + Send>;
+
+impl Supplied {
+    /// A store in which `demand` keeps to its budget of bytes. Calls `begun` once the data can be used.
+    pub fn new(fetching: Fetching, (demand, budget): (Arc<Demand>, u64), begun: Begun) -> Self {
+        Self {
+            arriving: fetching.into_store(budget, |_| Ok(())),
+            demand,
+            sizes: Vec::new(),
+            first: BTreeSet::new(),
+            begun: Some(begun),
+        }
+    }
+
+    /// Counts a piece that is here, and removes those that have to go.
+    fn count(&mut self, file: usize, index: u64) {
+        let Range { start, end } = piece(self.sizes[file], index);
+        for (file, index) in self.demand.put((file, index), end - start) {
+            // Some systems refuse to remove what is read. It does no harm.
+            let _ = fs::remove_file(self.arriving.folder().join(piece_name(file, index)));
+        }
+    }
+
+    fn tell_if_begun(&mut self) {
+        if self.first.is_empty()
+            && let Some(begun) = self.begun.take()
+        {
+            self.arriving.fetching.lock = None;
+            self.demand.begin();
+            begun(self.arriving.folder());
+        }
+    }
+}
+
+impl Store for Supplied {
+    type Whole = ();
+
+    fn begin(&mut self, listing: &Listing) -> Result<Vec<Here>, String> {
+        let mut here = self.arriving.begin(listing)?;
+        self.sizes = listing.files.iter().map(|file| file.size).collect();
+        for (file, here) in here.iter_mut().enumerate() {
+            let missing: BTreeSet<u64> = std::mem::take(&mut here.missing).into_iter().collect();
+            let all = 0..self.sizes[file].div_ceil(PIECE);
+            all.filter(|index| !missing.contains(index))
+                .for_each(|index| self.count(file, index));
+            self.first.extend(missing.contains(&0).then_some((file, 0)));
+        }
+        self.demand.want(&self.first.iter().copied().collect::<Vec<_>>());
+        self.tell_if_begun();
+        Ok(here)
+    }
+
+    fn prove(&mut self, file: usize, nodes: &[u8]) -> Result<(), String> {
+        self.arriving.prove(file, nodes)
+    }
+
+    fn put(&mut self, file: usize, piece: u64, bytes: &[u8]) -> Result<(), String> {
+        self.arriving.put(file, piece, bytes)?;
+        self.count(file, piece);
+        self.first.remove(&(file, piece));
+        self.tell_if_begun();
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<(), String> {
+        Ok(())
     }
 }
 

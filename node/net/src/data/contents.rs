@@ -4,11 +4,12 @@
 //! complete read. If they differ, the whole file is hashed again. A part is returned only if the content is unchanged.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use annulus_core::Digest;
 use bytes::Bytes;
@@ -93,6 +94,31 @@ impl Contents {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Their hash, where it is known without reading them: of data that is fetched while it is used, of which each part is
+    /// proven when it is read.
+    pub fn known_digest(&self) -> Option<Digest> {
+        match &self.0 {
+            Place::Fetched(pieces, file) if pieces.demand().is_some() => {
+                Some(Digest(pieces.listing().files[*file].hash))
+            }
+            _ => None,
+        }
+    }
+
+    /// Asks for the pieces that hold these bytes, if they are fetched when they are needed, and waits for so long at most.
+    /// Returns whether all are here.
+    pub fn have(&self, ranges: impl Iterator<Item = Range<u64>>, wait: Duration) -> bool {
+        let Place::Fetched(pieces, file) = &self.0 else {
+            return true;
+        };
+        let Some(demand) = pieces.demand() else {
+            return true;
+        };
+        let places = ranges.flat_map(|range| range.start / PIECE..range.end.div_ceil(PIECE));
+        let places: BTreeSet<_> = places.map(|index| (*file, index)).collect();
+        demand.wait(&places.into_iter().collect::<Vec<_>>(), wait)
     }
 
     /// Reads everything, part by part, and returns its hash.
@@ -219,7 +245,6 @@ mod tests {
     use crate::testing::Scratch;
     use std::fs::{self, OpenOptions};
     use std::io::{Seek, SeekFrom, Write};
-    use std::time::Duration;
 
     #[test]
     fn a_file_that_changes_is_noticed_and_one_that_was_touched_is_read_on() {

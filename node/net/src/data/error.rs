@@ -43,6 +43,14 @@ pub enum DataError {
         /// The part.
         path: PathBuf,
     },
+    /// A part of data that is fetched while it is used did not come, with why.
+    #[error(
+        "a part of the run's data did not come: {0}. The peer goes on where it was if you start it again"
+    )]
+    NotFetched(String),
+    /// A part of data that is fetched while it is used is not here.
+    #[error("this part of the data is not on this machine")]
+    Elsewhere,
     /// A folder has none of the expected files.
     #[error("{folder} holds no data set: it should hold {expected}", folder = .folder.display())]
     NothingFound {

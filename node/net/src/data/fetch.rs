@@ -2,7 +2,13 @@
 //!
 //! It does not know how the answers are used.
 
-use crate::data::provision::{DataDialer, DataStream, Pace, REST, SILENCE, Source, silent, too_slow};
+use crate::data::cache::{Fetching, Supplied};
+use crate::data::demand::Demand;
+use crate::data::files::Data;
+use crate::data::gather::supply;
+use crate::data::provision::{
+    DataDialer, DataStream, FetchError, Pace, REST, SILENCE, Source, silent, too_slow,
+};
 use crate::net::config::{DIAL_TIMEOUT, HANDSHAKE_TIMEOUT};
 use crate::net::congestion::Congestion;
 use crate::net::connect::connect;
@@ -13,16 +19,20 @@ use crate::net::identity::Identity;
 use crate::net::link::{DialError, Refusal};
 use crate::net::ticket::Ticket;
 use crate::net::transport::{self, Configs, WINDOW, peer_at};
-use annulus_core::{Contact, PeerId};
+use annulus_core::{Contact, Digest, PeerId};
 use bytes::Bytes;
 use quinn::{Endpoint, VarInt};
 use std::{
-    iter,
+    io, iter,
     net::SocketAddr,
+    path::PathBuf,
     sync::{Arc, Mutex},
+    thread,
     time::Duration,
 };
 use tokio::{
+    runtime,
+    sync::mpsc,
     task::JoinSet,
     time::{Instant, sleep, timeout, timeout_at},
 };
@@ -68,6 +78,47 @@ impl Guest {
     /// Sends the final closes, so that nobody has to wait for a timeout.
     pub async fn leave(&self) {
         let _ = timeout(Duration::from_millis(200), self.endpoint.wait_idle()).await;
+    }
+
+    /// Fetches a run's data while it is used, on a thread of its own, until the data is dropped. Returns it once the first
+    /// piece of each file is here.
+    ///
+    /// # Errors
+    ///
+    /// If no peer hands it out, or there is no room here.
+    pub async fn supply(
+        self,
+        fetching: Fetching,
+        (first, files): (Source, Digest),
+        budget: u64,
+    ) -> Result<Data, FetchError> {
+        let (tell, mut told) = mpsc::unbounded_channel();
+        let demand = Arc::new(Demand::new(budget));
+        let of_thread = demand.clone();
+        let work = move || {
+            let began = tell.clone();
+            let begun = move |path| drop(began.send(Ok(path)));
+            let mut store = Supplied::new(fetching, (of_thread.clone(), budget), Box::new(begun));
+            let runtime = runtime::Builder::new_current_thread().enable_all().build();
+            let supplied = match runtime {
+                Ok(runtime) => runtime.block_on(async {
+                    let supplied = supply(&self, &mut store, &of_thread, first, files).await;
+                    self.leave().await;
+                    supplied
+                }),
+                Err(why) => Err(FetchError::Here(why.to_string())),
+            };
+            let _ = supplied.map_err(|why| tell.send(Err(why)));
+        };
+        let here = |why: io::Error| FetchError::Here(why.to_string());
+        let named = thread::Builder::new().name("annulus-data".into());
+        named.spawn(work).map_err(here)?;
+        let path: PathBuf = told
+            .recv()
+            .await
+            .unwrap_or_else(|| Err(FetchError::Nobody(Vec::new())))?;
+        let gone = || FetchError::Here(format!("{} is gone", path.display()));
+        Data::on_demand(&path, demand).ok_or_else(gone)
     }
 
     /// Asks the peer at these addresses for the run's manifest, again if it has no slot.

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use bytes::Bytes;
 
 use super::contents::Contents;
+use super::demand::Demand;
 use super::error::DataError;
 use super::pieces::{Pieces, PiecesReader};
 use super::tree::Blocks;
@@ -80,6 +81,25 @@ impl Data {
         });
         let folder = found.map_err(|source| DataError::of(path, source))?;
         Ok(Self::new(path.to_owned(), folder, Place::Disk))
+    }
+
+    /// The data in a folder of pieces, of which missing ones are fetched when they are needed.
+    pub(super) fn on_demand(path: &Path, demand: Arc<Demand>) -> Option<Self> {
+        let pieces = Pieces::open(path)?.on_demand(demand);
+        let folder = pieces.listing().folder;
+        Some(Self::new(
+            path.to_owned(),
+            folder,
+            Place::Pieces(Arc::new(pieces)),
+        ))
+    }
+
+    /// The demand for missing pieces, if data is fetched while it is used.
+    pub fn demand(&self) -> Option<&Arc<Demand>> {
+        match &self.0.place {
+            Place::Pieces(pieces) => pieces.demand(),
+            Place::Disk | Place::Memory(_) => None,
+        }
     }
 
     /// One file in memory.
@@ -279,7 +299,7 @@ impl DataFile {
     pub(super) fn part(&self, range: Range<u64>) -> Result<Vec<u8>, DataError> {
         match self.bytes() {
             At::Memory(bytes) => Ok(bytes[range.start as usize..range.end as usize].to_vec()),
-            At::Pieces(pieces, file) => pieces.part(file, range),
+            At::Pieces(pieces, file) => pieces.part_here(file, range),
             At::Disk(path) => {
                 let mut part = vec![0; (range.end - range.start) as usize];
                 let read = open::named(&path).and_then(|file| open::read_at(&file, &mut part, range.start));

@@ -8,6 +8,7 @@
 
 mod job;
 
+use super::demand::{Demand, Place};
 use super::provision::{
     Ask, DataDialer, DataStream, FetchError, HAS, MAX_OFFER, News, PIECE, Source, Store, hear_exactly,
     hear_message,
@@ -15,7 +16,7 @@ use super::provision::{
 use super::tree::{BLOCK, NODE, count, piece};
 use crate::net::hello::{bounded, encode};
 use annulus_core::Digest;
-use job::{Ended, Job, Out, Place};
+use job::{Ended, Job, Out};
 use std::cell::RefCell;
 use std::collections::{BTreeSet, VecDeque};
 use std::future::poll_fn;
@@ -69,6 +70,45 @@ pub async fn fetch<W: DataDialer, S: Store>(
                 }
             }
         }
+    }
+}
+
+/// Fetches what `demand` names of the run's data, until nobody reads it any more. At first `first` is asked, later whoever
+/// takes part then. If nobody can be asked, it tries again, unless the data cannot be used yet.
+///
+/// # Errors
+///
+/// If no peer hands out the data, or there is no room here.
+pub async fn supply<W: DataDialer, S: Store>(
+    way: &W,
+    store: &mut S,
+    demand: &Demand,
+    first: Source,
+    files: Digest,
+) -> Result<(), FetchError> {
+    let tell = &mut |_| {};
+    let job = RefCell::new(Job::new(store, tell, files, u64::MAX));
+    job.borrow_mut().demand = Some(demand);
+    loop {
+        let sources = demand.sources().into_iter().chain([first.clone()]);
+        let mut known: Vec<Known> = Vec::new();
+        for source in sources.take(MAX_KNOWN) {
+            if known.iter().all(|peer| peer.source.peer != source.peer) {
+                known.push(Known::new(source));
+            }
+        }
+        match gather(way, &job, &mut known).await {
+            Ok(_) => {}
+            Err(why) if !demand.has_begun() => return Err(why),
+            Err(why) => {
+                demand.failed(why.to_string());
+                way.rest().await;
+            }
+        }
+        if !demand.more().await {
+            return Ok(());
+        }
+        job.borrow_mut().look();
     }
 }
 

@@ -1,6 +1,7 @@
 //! Data sets on disk and in memory, readers for their formats, and how a run's data reaches peers that lack it.
 
 mod contents;
+pub mod demand;
 mod error;
 pub mod files;
 pub mod gather;
@@ -27,4 +28,4 @@ pub use error::DataError;
 pub use files::{Data, DataFile};
 pub use images::{Images, Split};
 pub use stock::Stock;
-pub use tree::BLOCK;
+pub use tree::{BLOCK, PIECE};

@@ -12,6 +12,7 @@
 //!
 //! It does not know what is in the files.
 
+use crate::data::error::DataError;
 use crate::data::provision::{Answer, Ask, HAS, LACKS, MAX_ASK, Offer, PIECE, Source};
 use crate::data::stock::{Checked, Stock};
 use crate::data::tree::BLOCK;
@@ -256,8 +257,10 @@ impl Counter {
         match spawn_blocking(move || file.part(range)).await.ok()? {
             Ok(bytes) => self.send_all(to, &bytes, ring).await,
             Err(why) => {
-                // The first one is enough.
-                let _ = checked.lost.set(why.to_string());
+                // The first one is enough. A piece that was never fetched is not lost.
+                if !matches!(why, DataError::Elsewhere) {
+                    let _ = checked.lost.set(why.to_string());
+                }
                 self.send(to, Bytes::from_static(&[LACKS]), ring).await
             }
         }

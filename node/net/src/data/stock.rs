@@ -2,6 +2,7 @@
 //!
 //! It knows no peers.
 
+use super::demand::Demand;
 use super::error::DataError;
 use super::files::{Data, DataFile};
 use super::listing::{ListedFile, Listing, is_safe_name};
@@ -46,6 +47,11 @@ impl Stock {
     /// Where they are.
     pub fn path(&self) -> &Path {
         self.0.data.path()
+    }
+
+    /// The demand for missing pieces, if data is fetched while it is used.
+    pub fn demand(&self) -> Option<Arc<Demand>> {
+        self.0.data.demand().cloned()
     }
 
     /// Where another process can read them as plain files: where they are, or copies in a folder.

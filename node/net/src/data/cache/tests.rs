@@ -2,10 +2,12 @@
 
 use super::*;
 use crate::data::Data;
+use crate::data::DataError;
 use crate::data::provision::{ListedFile, PIECE};
 use crate::data::tree::Blocks;
 use crate::testing::Scratch;
 use std::io::Read;
+use std::iter;
 
 /// Files that do not repeat themselves.
 fn bytes(len: usize) -> Vec<u8> {
@@ -374,4 +376,78 @@ async fn two_processes_do_not_fetch_the_same_at_once() {
     assert!(!second.is_finished());
     drop(first);
     second.await.unwrap();
+}
+
+#[tokio::test]
+async fn data_is_read_while_it_arrives_and_keeps_to_its_budget() {
+    let scratch = Scratch::new();
+    let place = Place::new(scratch.0.join("new"), Digest([7; 32]));
+    let large = bytes(5 * PIECE as usize + 3);
+    let proof = Blocks::of(&large[..]).unwrap();
+    let of = |index: u64| {
+        let Range { start, end } = piece(large.len() as u64, index);
+        &large[start as usize..end as usize]
+    };
+    let budget = 3 * PIECE;
+    let demand = Arc::new(Demand::new(budget));
+    let (begun, path) = std::sync::mpsc::channel();
+    let begun: Begun = Box::new(move |folder| begun.send(folder).unwrap());
+    let fetching = place.fetching(|| ()).await.unwrap();
+    let mut store = Supplied::new(fetching, (demand.clone(), budget), begun);
+    let here = store.begin(&listing(true, &[("a", &large)])).unwrap();
+    assert!(here[0].missing.is_empty() && path.try_recv().is_err());
+    assert_eq!(demand.fresh(), [(0, 0)]);
+    store.prove(0, proof.nodes()).unwrap();
+    store.put(0, 0, of(0)).unwrap();
+    // Another process may fetch now too.
+    drop(place.fetching(|| panic!("it waits")).await.unwrap());
+    let folder = path.try_recv().unwrap();
+    let data = Data::on_demand(&folder, demand.clone()).unwrap();
+    let file = data.file("a").unwrap().unwrap();
+    let contents = Arc::new(file.contents().unwrap());
+    assert_eq!(contents.known_digest(), Some(Digest::of(&large)));
+    assert_eq!(file.proof(), Some(proof));
+    assert!(*contents.part(5..9).unwrap() == large[5..9]);
+    // Another peer is not kept waiting.
+    let away = file.part(PIECE..PIECE + 1).unwrap_err();
+    assert!(matches!(away, DataError::Elsewhere), "{away}");
+    assert!(!contents.have(iter::once(PIECE - 1..PIECE + 1), Duration::ZERO));
+    // One who needs it waits.
+    let reads = |range: Range<u64>| {
+        let contents = contents.clone();
+        std::thread::spawn(move || contents.part(range).unwrap().into_owned())
+    };
+    let arrives = |store: &mut Supplied, place: (usize, u64)| {
+        while !demand.fresh().contains(&place) {
+            std::thread::yield_now();
+        }
+        store.put(0, place.1, of(place.1)).unwrap();
+    };
+    assert_eq!(demand.fresh(), [(0, 1)]);
+    let reader = reads(PIECE - 2..2 * PIECE + 2);
+    store.put(0, 1, of(1)).unwrap();
+    arrives(&mut store, (0, 2));
+    let middle = PIECE as usize - 2..2 * PIECE as usize + 2;
+    assert!(reader.join().unwrap() == large[middle.clone()]);
+    // The oldest goes once there is no room.
+    for share in 0..2 {
+        demand.begin_share();
+        contents.have(iter::once(PIECE..3 * PIECE), Duration::ZERO);
+        demand.want(&[(0, 4 + share)]);
+        arrives(&mut store, (0, 4 + share));
+    }
+    let left = |index: u64| folder.join(piece_name(0, index)).exists();
+    assert_eq!(
+        [0, 1, 2, 3, 4, 5].map(left),
+        [false, true, true, false, true, true]
+    );
+    // One that is spoilt on the disk comes again.
+    fs::write(folder.join("0-1"), "something else").unwrap();
+    let reader = reads(PIECE - 2..2 * PIECE + 2);
+    arrives(&mut store, (0, 0));
+    arrives(&mut store, (0, 1));
+    assert!(reader.join().unwrap() == large[middle]);
+    drop((data, file));
+    drop(Arc::try_unwrap(contents).unwrap());
+    assert!(!demand.more().await);
 }

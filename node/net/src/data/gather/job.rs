@@ -1,5 +1,6 @@
 //! The state that all visits of a fetch share: the pieces that are missing, and the peers that owe them.
 
+use crate::data::demand::{Demand, Place};
 use crate::data::listing::Listing;
 use crate::data::provision::{Answer, FetchError, Here, MAX_OTHERS, News, Offer, Source, Store};
 use crate::data::tree::{Blocks, piece};
@@ -33,9 +34,6 @@ fn because(why: &str) -> Ended {
     Ended::Out(Out::Because(why.to_owned()))
 }
 
-/// A piece, by the places of its file among the wanted ones and of itself in the file.
-pub(super) type Place = (usize, u64);
-
 /// What all visits work on.
 pub(super) struct Job<'a, S> {
     pub store: &'a mut S,
@@ -54,6 +52,8 @@ pub(super) struct Job<'a, S> {
     pub news: bool,
     /// Peers that others named.
     pub others: Vec<Source>,
+    /// The demand for single pieces, if not all are wanted.
+    pub demand: Option<&'a Demand>,
 }
 
 /// The run's files that are wanted here.
@@ -76,6 +76,14 @@ impl<'a, S: Store> Job<'a, S> {
             bytes: 0,
             news: false,
             others: Vec::new(),
+            demand: None,
+        }
+    }
+
+    /// Opens the pieces that are wanted by now.
+    pub fn look(&mut self) {
+        for place in self.demand.map(Demand::fresh).unwrap_or_default() {
+            self.open.entry(place).or_insert(0);
         }
     }
 
@@ -156,6 +164,7 @@ impl<'a, S: Store> Job<'a, S> {
 
     /// A piece to ask a peer for that lacks or owes some: one that nobody owes, or any if `all`, the least owed first.
     pub fn next(&mut self, but: &BTreeSet<Place>, all: bool) -> Option<Place> {
+        self.look();
         let may = |(place, _): &(&Place, &usize)| !but.contains(*place);
         let is_free = |open: &(&Place, &usize)| *open.1 == 0 && may(open);
         let found = match all {

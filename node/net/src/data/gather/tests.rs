@@ -745,3 +745,92 @@ proptest::proptest! {
         proptest::prop_assert!(encode(&ask).len() <= MAX_ASK);
     }
 }
+
+/// Takes what is wanted of files.
+struct OnDemand<'a> {
+    files: TestStore,
+    demand: &'a Demand,
+}
+
+impl Store for OnDemand<'_> {
+    type Whole = ();
+
+    fn begin(&mut self, listing: &Listing) -> Result<Vec<Here>, String> {
+        let mut here = self.files.begin(listing)?;
+        here.iter_mut().for_each(|here| here.missing.clear());
+        Ok(here)
+    }
+
+    fn put(&mut self, file: usize, piece: u64, bytes: &[u8]) -> Result<(), String> {
+        self.files.put(file, piece, bytes)?;
+        self.demand.begin();
+        assert!(self.demand.put((file, piece), bytes.len() as u64).is_empty());
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+#[test]
+fn what_is_wanted_comes_from_whoever_is_there_and_nothing_else() {
+    let world = World::new(vec![hands_out(data(), &[]), hands_out(data(), &[])]);
+    let demand = Demand::new(u64::MAX);
+    let files = TestStore::new(data().to_vec(), data().to_vec());
+    let mut store = OnDemand {
+        files,
+        demand: &demand,
+    };
+    let way = &world;
+    let supplying = supply(&way, &mut store, &demand, source(0), listing_of(&data()).digest());
+    let mut supplying = pin!(supplying);
+    let mut pass = |polls: u64| {
+        for _ in 0..polls {
+            let polled = supplying.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            world.now.set(world.now.get() + 1);
+            if let Poll::Ready(ended) = polled {
+                return Some(ended);
+            }
+        }
+        None
+    };
+    let places = [(0, 0), (0, 2), (0, 3), (1, 0)];
+    assert!(!demand.want(&places[..1]));
+    assert_eq!(pass(SECOND), None);
+    assert!(demand.want(&places[..1]) && !demand.want(&places[..2]));
+    assert_eq!(pass(SECOND), None);
+    assert_eq!(world.peer(0, |server| server.asked.clone()), places[..2]);
+    // It goes, and another takes part.
+    world.peers.borrow_mut()[0] = None;
+    demand.meet(vec![source(1)]);
+    assert!(!demand.want(&places[..3]));
+    assert_eq!(pass(SECOND), None);
+    assert!(demand.want(&places[..3]));
+    assert_eq!(world.peer(1, |server| server.asked.clone()), places[2..3]);
+    // Nobody is there for a while.
+    let away = world.peers.borrow_mut()[1].take();
+    assert!(!demand.want(&places));
+    assert_eq!(pass(20 * SECOND), None);
+    assert!(!demand.want(&places));
+    world.peers.borrow_mut()[1] = away;
+    assert_eq!(pass(5 * SECOND), None);
+    assert!(demand.want(&places));
+    demand.close();
+    assert_eq!(pass(5 * SECOND), Some(Ok(())));
+}
+
+#[test]
+fn who_gets_nothing_at_first_is_told_why() {
+    let demand = Demand::new(u64::MAX);
+    let world = World::new(vec![answers(Answer::Kept, &[])]);
+    let files = TestStore::new(data().to_vec(), data().to_vec());
+    let mut store = OnDemand {
+        files,
+        demand: &demand,
+    };
+    let way = &world;
+    let supplied = supply(&way, &mut store, &demand, source(0), listing_of(&data()).digest());
+    let polled = pin!(supplied).poll(&mut Context::from_waker(Waker::noop()));
+    assert_eq!(polled, Poll::Ready(Err(FetchError::Kept)));
+}
