@@ -108,6 +108,8 @@ pub struct LoadedTask {
     pub time: Option<Duration>,
     /// Samples to train on.
     pub samples: NonZeroU64,
+    /// How many of them in a row lie side by side: see [`Dataset::chunk`].
+    pub chunk: NonZeroU32,
     /// Where each of them lies in the data set that the data was made from.
     pub rows: Arc<Rows>,
     /// Hash of the training data.
@@ -426,6 +428,7 @@ fn load<T: Task>(
             let mut pieces = in_test.test(metadata, tensors)?.into_iter().flatten();
             pieces.try_for_each(|tested| take(tested?))
         }),
+        chunk: task.dataset().chunk(),
         samples: NonZeroU64::new(task.dataset().len()).ok_or("the data set has no sample")?,
         rows: Arc::new(move |sample| in_rows.dataset().row(sample)),
         data: task.dataset().digest(),

@@ -181,6 +181,7 @@ impl Run {
             anew: false,
             revoked: Vec::new(),
             stalled: false,
+            late: false,
             leaving: false,
             keeps: Default::default(),
         });

@@ -174,6 +174,7 @@ impl Members {
                 ready: Vec::new(),
                 revoked: Vec::new(),
                 stalled: false,
+                late: false,
                 leaving: false,
                 keeps: Default::default(),
             }

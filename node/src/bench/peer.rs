@@ -231,6 +231,7 @@ impl<'a, S: FnMut(PeerMessage)> BenchHost<'a, S> {
             weight: job.samples,
             loss: self.took as f32,
             compute: self.plan.nominal() * job.samples / SHARE,
+            late: false,
         };
         self.feed(contribution, driver);
     }

@@ -138,6 +138,7 @@ fn round_time(manifest: &Manifest, worker: &mut dyn Worker, most: Duration) -> R
                     let (samples, params, began) = (shuffle.draws(&positions), buffer, Instant::now());
                     let share = Share {
                         samples,
+                        ahead: Vec::new(),
                         params,
                         local,
                     };

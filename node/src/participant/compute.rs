@@ -25,12 +25,14 @@ pub enum ComputeResult {
 impl ComputeResult {
     /// The protocol's input for a contribution that took this long.
     pub fn of(round: Round, made: Result<Contribution, WorkerError>, compute: Duration) -> Self {
+        let late = matches!(made, Err(WorkerError::Late));
         let contribution = |made: Contribution| Input::Contribution {
             round,
             gradient: made.gradient,
             weight: made.samples,
             loss: made.loss_sum,
             compute,
+            late,
         };
         let empty = Contribution {
             gradient: Vec::new(),
@@ -56,18 +58,18 @@ impl ComputeResult {
 
     /// Tells the protocol that there is no contribution.
     fn without(empty: Input, error: WorkerError) -> Self {
-        match is_not_finite(&error) {
+        match is_of_share(&error) {
             true => Self::Refused(empty, error),
             false => Self::Failed(Some(empty), error),
         }
     }
 }
 
-/// Whether the error is only about values, so that the device can continue.
-fn is_not_finite(error: &WorkerError) -> bool {
+/// Whether the error is only about these samples, so that the device can continue.
+fn is_of_share(error: &WorkerError) -> bool {
     matches!(
         error,
-        WorkerError::LossNotFinite | WorkerError::GradientNotFinite { .. }
+        WorkerError::LossNotFinite | WorkerError::GradientNotFinite { .. } | WorkerError::Late
     )
 }
 
@@ -91,7 +93,7 @@ pub async fn warm_up(
         match gradient(params, &samples[..count]).await {
             Ok(made) => params = made.gradient,
             // Zeros as parameters may well lead to this.
-            Err(error) if is_not_finite(&error) => params = vec![0.0; parameters],
+            Err(error) if is_of_share(&error) => params = vec![0.0; parameters],
             Err(error) => return ComputeResult::Failed(None, error),
         }
         let took = clock() - start;

@@ -186,6 +186,7 @@ impl<L: Link> Driver<L> {
                 } => {
                     let share = Share {
                         samples: self.shuffle.draws(&positions),
+                        ahead: self.shuffle.draws(&self.shuffle.ahead(&positions)),
                         params: buffer,
                         local,
                     };

@@ -104,10 +104,7 @@ impl EventTranslator {
                     "no other member can be reached, so this peer goes on alone. Others join again when they come back".into(),
                 )]
             }
-            &PeerEvent::Outcast { reason } => {
-                let (change, why) = put_out(reason, peer.is_leaving());
-                vec![member(me(), change, why)]
-            }
+            &PeerEvent::Outcast { reason } => vec![put_out(me(), round, reason, peer.is_leaving())],
             PeerEvent::Lost { samples } => vec![warning(format!(
                 "{samples} samples that this peer's part of the run had counted while it was apart are computed again: the others \
                  have gone on without them"
@@ -274,11 +271,20 @@ fn shift(shift: &Shift, head: &Head) -> Event {
     }
 }
 
-/// What this peer tells when its round goes on without it. One that leaves loses nothing by it, and does not come back.
-fn put_out(reason: OutcastReason, is_leaving: bool) -> (events::Change, String) {
-    match is_leaving {
-        true => (events::Change::Left, "the others are a round ahead already".into()),
+/// The event of a peer without which a round goes on. A peer that leaves loses nothing by it, and does not come back.
+fn put_out(peer: String, round: u64, reason: OutcastReason, is_leaving: bool) -> Event {
+    let (change, reason) = match is_leaving {
+        true => (
+            events::Change::Left,
+            "the others are a round ahead already".into(),
+        ),
         false => (events::Change::Evicted, reason.to_string()),
+    };
+    Event::Member {
+        peer,
+        change,
+        round,
+        reason,
     }
 }
 
@@ -394,13 +400,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_leaves_is_not_told_that_it_was_put_out() {
-        for reason in [OutcastReason::OtherLineage, OutcastReason::Excluded] {
-            let (change, why) = put_out(reason, true);
+    fn a_peer_that_leaves_is_not_told_that_it_was_put_out() {
+        for why in [OutcastReason::OtherLineage, OutcastReason::Excluded] {
+            let told = |is_leaving| match put_out("me".into(), 7, why, is_leaving) {
+                Event::Member { change, reason, .. } => (change, reason),
+                other => panic!("{other:?}"),
+            };
+            let (change, reason) = told(true);
             assert_eq!(change, events::Change::Left);
-            assert!(!why.contains("again"), "{why}");
-            let stays = put_out(reason, false);
-            assert_eq!(stays, (events::Change::Evicted, reason.to_string()));
+            assert!(!reason.contains("again"), "{reason}");
+            assert_eq!(told(false), (events::Change::Evicted, why.to_string()));
         }
     }
 }

@@ -1,6 +1,8 @@
 //! The host of a native participant: events beside those of the link, and the effects of commits on disk, device and
 //! user.
 
+use crate::data::Stock;
+use crate::data::demand::Demand;
 use crate::data::provision::Source;
 use crate::events::{Event, Sink};
 use crate::net::identity::Identity;
@@ -8,7 +10,6 @@ use crate::net::link::{DialError, LinkEvent, Refusal};
 use crate::net::mapping::Outside;
 use crate::net::quic::QuicLink;
 use crate::options::Local;
-use crate::participant::compute::ComputeResult;
 use crate::participant::driver::Driver;
 use crate::participant::error::Error;
 use crate::participant::event_translator::EventTranslator;
@@ -151,6 +152,7 @@ impl<'a> Participant<'a> {
             told_at: None,
             contact: link.contact(),
             outside: (!link.local_addr().ip().is_unspecified()).then_some(Outside::Unasked),
+            demand: setup.files.as_ref().and_then(Stock::demand),
             given: Tally::new(peer.manifest().run_id().to_hex()),
             local,
             start,
@@ -279,6 +281,8 @@ struct NativeHost<'a> {
     /// The last state of the port mapping that others were told.
     outside: Option<Outside>,
     given: Tally,
+    /// The demand for data that is fetched while it is used.
+    demand: Option<Arc<Demand>>,
     local: Local,
     start: Instant,
     sink: Sink<'a>,
@@ -386,6 +390,7 @@ impl Host for NativeHost<'_> {
     }
 
     fn compute(&mut self, round: Round, share: Share) {
+        self.demand.iter().for_each(|demand| demand.begin_share());
         self.working
             .begin(round, share.samples.len() as u64, Instant::now());
         self.workers.contribute(round, share);
@@ -426,25 +431,6 @@ impl Host for NativeHost<'_> {
 }
 
 impl NativeHost<'_> {
-    fn on_computed(&mut self, result: ComputeResult, driver: &mut Driver<QuicLink>) {
-        self.working.made();
-        match result {
-            ComputeResult::Made(input) => self.feed(input, driver),
-            ComputeResult::Refused(input, why) => {
-                self.warn(format!("this peer's contribution does not count: {why}"));
-                self.refused = Some(why);
-                self.feed(input, driver);
-            }
-            ComputeResult::Failed(input, why) => {
-                self.fail(why.into(), driver);
-                // The others wait for this peer's part of the round, which is its last.
-                if let Some(input) = input {
-                    self.feed(input, driver);
-                }
-            }
-        }
-    }
-
     fn on_evaluated(&mut self, round: Round, result: Result<Option<Eval>, WorkerError>) {
         match result {
             Ok(Some(eval)) => {

@@ -137,7 +137,12 @@ pub(crate) fn about(
 /// The data at a path, for a task that may take this much memory, if the user has said.
 fn open(path: &Path, memory: Option<u64>) -> Result<Data, Error> {
     let data = Data::open(path).map_err(|error| Error::Task(error.into()))?;
-    Ok(data.within(memory::spare(memory)))
+    Ok(within(data, memory))
+}
+
+/// The data for a task that may take this much memory, if the user has said.
+pub(super) fn within(data: Data, memory: Option<u64>) -> Data {
+    data.within(memory::spare(memory))
 }
 
 /// Reads a run's data by `read`, which also gives its hash, from the first place that has the right data. The user's

@@ -1,11 +1,13 @@
 //! Sets up task, data, device and worker, for a new run or for an existing one that they are checked against.
 
-use crate::data::Stock;
+use crate::data::{Data, Stock};
 use crate::device::{self, DeviceKind, DeviceRequest, OpenDevice};
 use crate::options::{Length, Local, NewRun, SplitRun};
 use crate::participant::error::Error;
 use crate::participant::gpu_memory::Limit;
-use crate::participant::run_data::{check_batch, check_computes, load_new, load_of_run, load_to_write};
+use crate::participant::run_data::{
+    check_batch, check_computes, load_new, load_of_run, load_to_write, within,
+};
 use crate::participant::{memory, split};
 use crate::task::Rows;
 use crate::task_factory::{Drawing, LoadedTask, TaskFactory, WorkerFactory, Writing};
@@ -92,6 +94,25 @@ impl RunSetup {
         check_computes(factories, &manifest.task, local.external)?;
         let loaded = load_of_run(manifest, (local.data.as_deref(), local.memory), factories)?;
         Self::with(&loaded, manifest, &local.device, local.memory)
+    }
+
+    /// For an existing run whose data is fetched while it is used.
+    pub fn on_demand(
+        manifest: &Manifest,
+        data: Data,
+        local: &Local,
+        factories: &[TaskFactory],
+    ) -> Result<Self, Error> {
+        let factory = check_computes(factories, &manifest.task, local.external)?;
+        let loaded = (factory.load)(&manifest.task_config, Some(&within(data, local.memory)))?;
+        match loaded.data == manifest.data {
+            true => Self::with(&loaded, manifest, &local.device, local.memory),
+            false => Err(Error::OtherData {
+                wanted: manifest.data,
+                found: loaded.data,
+                data_source: manifest.data_source,
+            }),
+        }
     }
 
     /// The workers of the whole model, for callers that do not take part.
@@ -396,8 +417,8 @@ pub(super) fn manifest(
         target: run.target(loaded.samples),
         early_stop: run.early_stop,
         batch: run.batch,
-        chunk: NonZeroU32::MIN,
-        stripes: NonZeroU16::MIN,
+        chunk: loaded.chunk,
+        stripes: stripes(loaded.chunk, run.batch),
         micro_batch: run.micro_batch,
         layout,
         optimizer: run.optimizer.parse()?,
@@ -431,3 +452,12 @@ enum Model {
 
 /// How many members hold each span of a split model by default: one may fail.
 pub(super) const SPLIT_COPIES: NonZeroU16 = NonZeroU16::new(2).expect("it is not 0");
+
+/// Chunks that are open at a time. As many as divide the batch, so that a member with the same place in each batch keeps to the same
+/// chunks; more than 64 would mix no better, and be more to keep.
+fn stripes(chunk: NonZeroU32, batch: NonZeroU32) -> NonZeroU16 {
+    let most = if chunk > NonZeroU32::MIN { 64 } else { 1 };
+    let divides = |open: &NonZeroU16| batch.get().is_multiple_of(open.get().into());
+    let found = (1..=most).rev().filter_map(NonZeroU16::new).find(divides);
+    found.unwrap_or(NonZeroU16::MIN)
+}

@@ -77,9 +77,9 @@ const HEADER_LIMIT: usize = 100_000_000;
 /// The name of the format, before its version.
 const FORMAT: &str = "annulus-checkpoint-";
 /// Its version, and that of the head in it. Another field means another version.
-const VERSION: u8 = 22;
+const VERSION: u8 = 23;
 const _: () = assert!(
-    annulus_core::ledger::VERSION == 22,
+    annulus_core::ledger::VERSION == 23,
     "the head in a checkpoint has changed: so has VERSION"
 );
 

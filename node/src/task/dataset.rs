@@ -6,6 +6,8 @@ use super::error::TaskError;
 use annulus_core::Digest;
 use annulus_core::random::mix;
 use serde::Serialize;
+use std::num::NonZeroU32;
+use std::time::Duration;
 
 /// Samples to train on, made into batches on the host.
 ///
@@ -64,6 +66,19 @@ pub trait Dataset: Send + Sync {
         self.batch(&samples)
     }
 
+    /// Asks for what these draws need, where data is fetched while it is used, and waits for so long at most. Returns whether all
+    /// of it is here. The default is for data that is here as a whole.
+    fn have(&self, draws: &[Draw], wait: Duration) -> bool {
+        let _ = (draws, wait);
+        true
+    }
+
+    /// How many samples in a row lie side by side in the data, if peers should fetch only what they train on. Then the run's order
+    /// keeps each peer to few such chunks at a time. 1: any sample lies anywhere, and every peer needs all data.
+    fn chunk(&self) -> NonZeroU32 {
+        NonZeroU32::MIN
+    }
+
     /// Where a sample lies in the data set of whoever made the data: for a process that computes with its own copy. Implement it if
     /// some rows are left out.
     fn row(&self, sample: u64) -> u64 {
@@ -96,11 +111,16 @@ pub struct Draw {
 /// The batch of some draws of a run with this seed, by the numbers that [`Shuffle::draws`](annulus_core::shuffle::Shuffle::draws)
 /// gives.
 pub(crate) fn batch_of<D: Dataset>(dataset: &D, seed: u64, draws: &[u64]) -> D::Batch {
+    dataset.drawn(&drawn(dataset, seed, draws))
+}
+
+/// The draws of a run with this seed, by their numbers.
+pub(crate) fn drawn<D: Dataset>(dataset: &D, seed: u64, draws: &[u64]) -> Vec<Draw> {
     let draw = |number: &u64| Draw {
         sample: number % dataset.len(),
         seed: mix(mix(seed) ^ number),
     };
-    dataset.drawn(&draws.iter().map(draw).collect::<Vec<_>>())
+    draws.iter().map(draw).collect()
 }
 
 /// A data set of samples in memory. A batch is a `Vec` of copies of them.

@@ -24,6 +24,7 @@ mod worker;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use burn::module::Module;
 use burn::tensor::Device;
@@ -37,7 +38,7 @@ use self::read::read_scores;
 use self::stepping::rule_of;
 use self::worker::check_finite;
 use crate::device::{DeviceKind, OpenDevice};
-use crate::task::{Emit, Eval, Prompt, Task};
+use crate::task::{Dataset, Emit, Eval, Prompt, Task, drawn};
 use annulus_core::Layout;
 use annulus_core::optim::Optimizer;
 use annulus_shaders::matrices;
@@ -259,6 +260,11 @@ impl<T: Task> Worker for Trainer<T> {
             self.fitting.keep_launches_short(samples_per_second);
             self.ahead = None;
         }
+    }
+
+    fn expect(&mut self, samples: &[u64]) {
+        let dataset = self.task.dataset();
+        dataset.have(&drawn(dataset, self.options.seed, samples), Duration::ZERO);
     }
 
     fn prefetch(&mut self, samples: &[u64]) {

@@ -6,9 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
 use std::thread;
+use std::time::Duration;
 
 use super::worker::WorkerError;
-use crate::task::{Batch, Dataset, Task, TaskError, batch_of};
+use crate::task::{Batch, Dataset, Task, TaskError, drawn};
+
+/// How long a batch waits for data that is fetched while it is used. The other members wait as long.
+const LATE: Duration = Duration::from_secs(10);
 
 /// A batch, and its number of samples.
 pub(super) struct Part<T: Task> {
@@ -105,7 +109,12 @@ impl<T: Task> Batches<T> {
 }
 
 fn make<T: Task>(task: &T, seed: u64, draws: &[u64]) -> Made<T> {
-    let batch = batch_of(task.dataset(), seed, draws);
+    let dataset = task.dataset();
+    let drawn = drawn(dataset, seed, draws);
+    if !dataset.have(&drawn, LATE) {
+        return Err(WorkerError::Late);
+    }
+    let batch = dataset.drawn(&drawn);
     intact(task)?;
     Ok(Part {
         samples: draws.len(),

@@ -10,6 +10,8 @@ use std::ops::Range;
 pub struct Share {
     /// Samples of the data set, in the order in which they count.
     pub samples: Vec<u64>,
+    /// Those that a later share will probably have, where data is fetched while it is used.
+    pub ahead: Vec<u64>,
     /// The parameters. The result comes in the same allocation.
     pub params: Vec<f32>,
     /// How to take local steps; none: only sum gradients.
@@ -43,9 +45,13 @@ impl Contributor {
     ) -> Result<Contribution, WorkerError> {
         let Share {
             samples,
+            ahead,
             params,
             local,
         } = share;
+        // All at once, so that what is not here comes together.
+        worker.expect(&samples);
+        worker.expect(&ahead);
         match local {
             None => worker.gradient(params, &samples).await,
             Some(round) => {

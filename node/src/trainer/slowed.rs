@@ -54,6 +54,10 @@ impl Worker for Slowed {
         self.worker.keep_launches_short(samples_per_second);
     }
 
+    fn expect(&mut self, samples: &[u64]) {
+        self.worker.expect(samples);
+    }
+
     fn prefetch(&mut self, samples: &[u64]) {
         self.worker.prefetch(samples);
     }

@@ -11,14 +11,15 @@ use super::*;
 use crate::device::{self, DeviceChoice, DeviceError};
 use crate::net::identity::Identity;
 use crate::options::ActedSpeed;
-use crate::task::{Data, Dataset, Scores, TaskError};
+use crate::participant::compute::ComputeResult;
+use crate::task::{Data, Draw, Scores, TaskError};
 use crate::tasks::digits::{Digits, DigitsConfig, ModelKind};
 use annulus_core::cut::Cut;
 use annulus_core::invitation::Invitation;
 use annulus_core::ledger::{Head, Member};
 use annulus_core::local::LocalRound;
 use annulus_core::optim::LocalSteps;
-use annulus_core::{Contact, Digest, Manifest, Settings, TensorRule};
+use annulus_core::{Contact, Digest, Input, Manifest, Settings, TensorRule};
 
 mod follow;
 
@@ -46,6 +47,8 @@ enum Fault {
     Detached,
     InfiniteGradient,
     NoBatch,
+    /// Data that does not come.
+    Late,
 }
 
 impl Dataset for Points {
@@ -62,6 +65,10 @@ impl Dataset for Points {
     fn batch(&self, samples: &[u64]) -> Vec<f32> {
         assert_ne!(self.fault, Fault::NoBatch, "as asked for");
         samples.iter().map(|i| *i as f32 / 16.0 - 1.0).collect()
+    }
+
+    fn have(&self, draws: &[Draw], _wait: Duration) -> bool {
+        self.fault != Fault::Late || draws.iter().all(|draw| draw.sample < 16)
     }
 }
 
@@ -94,7 +101,7 @@ impl Task for Points {
         let hidden = model.dropout.forward(tanh(model.first.forward(x.clone())));
         let error = model.second.forward(hidden) - x.powi_scalar(3);
         match self.fault {
-            Fault::None | Fault::NoBatch => {
+            Fault::None | Fault::NoBatch | Fault::Late => {
                 let copies = error.repeat_dim(1, 1 + self.wide);
                 copies.narrow(1, 0, 1).powi_scalar(2).mean()
             }
@@ -396,6 +403,32 @@ fn what_is_not_finite_is_reported() {
 }
 
 #[test]
+fn samples_whose_data_is_late_do_not_count_and_the_worker_goes_on() {
+    let mut trainer = points(Points {
+        fault: Fault::Late,
+        ..Points::default()
+    });
+    let made = trainer.contribute(trainer.init(), &[1, 2, 16]);
+    assert_eq!(made, Err(WorkerError::Late));
+    let told = ComputeResult::of(3, made, Duration::from_secs(10));
+    assert!(
+        matches!(
+            &told,
+            ComputeResult::Refused(
+                Input::Contribution {
+                    weight: 0,
+                    late: true,
+                    ..
+                },
+                _
+            )
+        ),
+        "{told:?}"
+    );
+    assert_eq!(trainer.contribute(trainer.init(), &[1, 2]).unwrap().samples, 2);
+}
+
+#[test]
 fn a_loss_that_is_no_mean_is_refused() {
     for fault in [Fault::LossPerSample, Fault::Detached] {
         let mut trainer = points(Points {
@@ -555,6 +588,7 @@ fn what_is_too_large_for_a_gpu_is_halved_until_it_fits() {
         let contribute = |trainer: &mut Trainer<Points>| {
             let share = Share {
                 samples: (0..32).collect(),
+                ahead: Vec::new(),
                 params: trainer.init(),
                 local,
             };
@@ -631,6 +665,7 @@ fn steps_that_a_gpu_takes_itself_lead_where_those_of_the_host_do() {
             let shares = rounds.iter().map(|local| {
                 let share = Share {
                     samples: samples.clone(),
+                    ahead: Vec::new(),
                     params: start.clone(),
                     local: Some(*local),
                 };
@@ -671,6 +706,7 @@ fn a_step_on_a_gpu_that_is_not_finite_is_told_as_on_the_host() {
         let manifest = stepped("adam", trainer.layout());
         let share = Share {
             samples: (0..32).collect(),
+            ahead: Vec::new(),
             params: trainer.init(),
             local: Some(LocalRound::whole(cut(&manifest), true)),
         };

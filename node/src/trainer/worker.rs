@@ -43,6 +43,12 @@ pub trait Worker: Send {
         let _ = samples_per_second;
     }
 
+    /// Asks for what these draws need, of data that is fetched while it is used. A later round will probably need them. It waits
+    /// for nothing.
+    fn expect(&mut self, samples: &[u64]) {
+        let _ = samples;
+    }
+
     /// Starts to read and prepare the samples that will be summed next. Calling it is optional, and it promises
     /// nothing.
     fn prefetch(&mut self, samples: &[u64]);
@@ -251,6 +257,9 @@ pub enum WorkerError {
         /// What the task says.
         reason: String,
     },
+    /// What a batch needs of the data did not come in time.
+    #[error("the data for it did not come in time from other peers")]
+    Late,
     /// Nothing could be generated.
     #[error("{reason}")]
     NotGenerated {

@@ -193,6 +193,45 @@ fn a_newcomer_goes_on_from_another_when_the_first_dies() {
     assert!(!both.is_empty() && both.iter().all(|(round, digest)| others[round] == **digest));
 }
 
+/// A peer that trains on a part of the data fetches only that, again where it is spoilt or gone, and makes of it what one makes
+/// that has all.
+#[test]
+fn a_text_that_is_streamed_reaches_a_peer_piece_by_piece() {
+    let _turn = beside();
+    let folder = Folder::new("stream");
+    let mut founder = train(&folder, &text(40_000_000), &["stream=true", "stand_aside=off"]);
+    let ticket = founder.ticket();
+    let mut second = join(&folder, "second", &ticket, &["--cache", "12MB"]);
+    second.members(2);
+    second.rounds(10);
+    let cached = kept(&second).expect("some of the data");
+    let held = pieces(&cached);
+    // One that was there first, those of a batch, those that come next, and those of the held-out text.
+    assert!((2..=1 + 8 + 8 + 4).contains(&held.len()), "{held:?}");
+    // Through one that has but a part of it.
+    let mut third = join(&folder, "third", &second.ticket(), &[]);
+    third.members(3);
+    for name in held {
+        std::fs::write(cached.join(name), "something else").expect("writable");
+    }
+    second.rounds(10);
+    for node in [&mut third, &mut second] {
+        assert!(node.leave(), "{}", node.errors());
+    }
+    assert_eq!(fetched(&second), []);
+    assert!(assert_equal(&[&founder, &second, &third]) >= 10);
+    second = join(&folder, "second", &ticket, &["--cache", "12MB"]);
+    second.members(2);
+    second.rounds(5);
+    assert!(second.leave(), "{}", second.errors());
+    assert!(founder.leave(), "{}", founder.errors());
+    // From all data the contributions are computed again.
+    let replay = run(&["replay", &founder.dir]);
+    assert!(replay.status.success(), "{replay:?}");
+    let lacks = run(&["replay", &second.dir]);
+    assert!(!lacks.status.success(), "{lacks:?}");
+}
+
 #[test]
 fn an_interrupted_newcomer_goes_on_the_next_time() {
     let _turn = beside();

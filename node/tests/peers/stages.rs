@@ -201,6 +201,7 @@ fn train(
             ready: Vec::new(),
             revoked: Vec::new(),
             stalled: false,
+            late: false,
             leaving: false,
             keeps: Keeps {
                 kept: all,

@@ -55,6 +55,7 @@ fn headers(head: &Head, manifest: &Manifest, digest: Digest) -> Vec<Header> {
         anew: false,
         revoked: Vec::new(),
         stalled: false,
+        late: false,
         leaving: false,
         keeps: Default::default(),
     };

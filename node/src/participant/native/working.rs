@@ -1,6 +1,12 @@
-//! How far this peer is with its part of a round, told while that takes long: nothing else is heard of it meanwhile.
+//! This peer's part of a round: how far it is with it, told while that takes long, and what comes of it.
 
+use super::NativeHost;
 use crate::events::Event;
+use crate::net::quic::QuicLink;
+use crate::participant::compute::ComputeResult;
+use crate::participant::driver::Driver;
+use crate::participant::host::Host;
+use crate::trainer::WorkerError;
 use annulus_core::Round;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -90,6 +96,34 @@ impl Part {
     fn done(&self, given: u64) -> Option<u64> {
         let done = given.saturating_sub(self.before);
         (done > 0 && done < self.samples).then_some(done)
+    }
+}
+
+impl NativeHost<'_> {
+    /// The device has made its part, or not.
+    pub(super) fn on_computed(&mut self, result: ComputeResult, driver: &mut Driver<QuicLink>) {
+        self.working.made();
+        match result {
+            ComputeResult::Made(input) => {
+                self.refused.take_if(|why| *why == WorkerError::Late);
+                self.feed(input, driver);
+            }
+            ComputeResult::Refused(input, why) => {
+                // That it is late may be so for a while.
+                if why != WorkerError::Late || self.refused.as_ref() != Some(&why) {
+                    self.warn(format!("this peer's contribution does not count: {why}"));
+                }
+                self.refused = Some(why);
+                self.feed(input, driver);
+            }
+            ComputeResult::Failed(input, why) => {
+                self.fail(why.into(), driver);
+                // The others wait for this peer's part of the round, which is its last.
+                if let Some(input) = input {
+                    self.feed(input, driver);
+                }
+            }
+        }
     }
 }
 

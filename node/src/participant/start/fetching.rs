@@ -11,6 +11,7 @@ use crate::participant::run_data::check_data;
 use crate::participant::run_setup::RunSetup;
 use crate::task_factory::TaskFactory;
 use annulus_core::{Digest, Manifest};
+use std::num::NonZeroU32;
 use std::path::Path;
 
 /// Fetches the run's data into the cache, and sets up what computes. Also returns a peer that still answers.
@@ -44,6 +45,13 @@ pub(super) async fn fetch_data(
     {
         return Ok((setup, first));
     }
+    let budget = local.cache.unwrap_or(cache::LIMIT);
+    if manifest.chunk > NonZeroU32::MIN {
+        let data = guest.supply(fetching, (first.clone(), files), budget).await;
+        let setup = RunSetup::on_demand(manifest, data.map_err(failed)?, local, factories)?;
+        let _ = place.share_with(manifest.run_id(), !local.keep_data);
+        return Ok((setup, first));
+    }
     let (mut told, mut waits) = (None, false);
     let mut tell = |news| match news {
         News::Got { bytes, total } => {
@@ -62,7 +70,6 @@ pub(super) async fn fetch_data(
         News::Waiting => {}
     };
     let is_it = |path: &Path| check_data(manifest, (path, local.memory), factories);
-    let budget = local.cache.unwrap_or(cache::LIMIT);
     let mut store = fetching.into_store(budget, is_it);
     let fetched = fetch(&guest, &mut store, first, files, budget, &mut tell).await;
     guest.leave().await;

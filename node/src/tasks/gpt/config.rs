@@ -39,6 +39,8 @@ pub struct GptConfig {
     pub eval_windows: usize,
     /// The file of the data folder whose weights the run starts from; empty: random ones.
     pub init: String,
+    /// Whether each peer fetches only the parts of the text that it trains on, while it trains.
+    pub stream: bool,
 }
 
 impl Default for GptConfig {
@@ -59,6 +61,7 @@ impl Default for GptConfig {
             // All of a megabyte of text at the default context.
             eval_windows: 2000,
             init: String::new(),
+            stream: false,
         }
     }
 }
@@ -107,6 +110,12 @@ impl GptConfig {
             return Err(format!(
                 "width={width} is not a multiple of 4 times heads={heads}"
             ));
+        }
+        if self.stream && (self.vocabulary != Unit::Bytes || !self.init.is_empty()) {
+            return Err(
+                "stream=true goes with vocabulary=bytes and without init: both need all data on every peer"
+                    .into(),
+            );
         }
         if !(0.0..1.0).contains(&self.dropout) {
             return Err(format!("dropout={} is not at least 0 and below 1", self.dropout));

@@ -115,6 +115,10 @@ impl Task for Gpt {
             "gradient checkpointing: less memory, and slower",
         ),
         (
+            "stream=true|false",
+            "each peer fetches only the parts of the text that it trains on, while it trains",
+        ),
+        (
             "eval_windows=N",
             "stretches of held-out text that an evaluation looks at, at most",
         ),
@@ -129,7 +133,7 @@ impl Task for Gpt {
             None => Text::shipped(config.vocabulary),
         };
         let shape = config.shape(text.vocabulary().size())?;
-        let mut windows = Windows::new(text, shape.context)?;
+        let mut windows = Windows::new(text, shape.context, config.stream && data.is_some())?;
         let model = || Transformer::new(&shape, 0.0, &Device::flex());
         let start = init::start(&config.init, (data, WITH_FOLDER), model)?;
         let (start, weights_file) = start.unzip();
@@ -158,7 +162,7 @@ impl Task for Gpt {
         let shape = config.shape(rows.max(1))?;
         // Nine tenths of it are to train on.
         let text = Text::blank(config.vocabulary, 2 * shape.context + 20, shape.vocabulary);
-        let windows = Windows::new(text, shape.context)?;
+        let windows = Windows::new(text, shape.context, false)?;
         Ok(Self {
             knows_text: config.vocabulary == Unit::Bytes,
             config,

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use annulus_core::TensorRule;
 use annulus_core::optim::{Optimizer, Schedule, clip_scale, norm_squared};
@@ -12,8 +13,9 @@ use burn::tensor::{Int, read_sync};
 use super::generate::{Choice, Whole, Writer};
 use super::presets::Preset;
 use super::*;
+use crate::data::PIECE;
 use crate::device::{self, DeviceChoice, DeviceError, OpenDevice};
-use crate::task::Dataset;
+use crate::task::{Dataset, Draw};
 use crate::tasks::testing::assert_pruned;
 use crate::trainer::span::{ModelSteps, draw};
 use crate::trainer::{Trainer, TrainerOptions, Worker, model_of};
@@ -265,7 +267,7 @@ fn initial_parameters_are_gpt_2_s() {
 
 #[test]
 fn settings_that_make_no_sense_are_refused() {
-    let refused: [(GptConfig, &str); 6] = [
+    let refused: [(GptConfig, &str); 8] = [
         (
             GptConfig {
                 layers: 1000,
@@ -305,11 +307,77 @@ fn settings_that_make_no_sense_are_refused() {
             },
             "the text is too short",
         ),
+        (
+            GptConfig {
+                stream: true,
+                vocabulary: Unit::Characters,
+                ..pico()
+            },
+            "stream=true goes with vocabulary=bytes",
+        ),
+        (
+            GptConfig {
+                stream: true,
+                init: "weights".into(),
+                ..pico()
+            },
+            "without init",
+        ),
     ];
     for (config, expected) in refused {
         let error = Gpt::new(config, None).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
     }
+}
+
+#[test]
+fn windows_of_a_streamed_text_lie_within_pieces_and_change_from_epoch_to_epoch() {
+    let bytes: Vec<u8> = (0..6u32 << 20)
+        .map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8)
+        .collect();
+    let text = |bytes: &[u8]| {
+        let data = Data::file_in_memory("text", bytes.to_vec());
+        Text::read_from(&data.single().unwrap(), Unit::Bytes).unwrap()
+    };
+    let windows = Windows::new(text(&bytes), 64, true).unwrap();
+    let of_piece = (PIECE / 65) as u32;
+    assert_eq!(windows.chunk().get(), of_piece);
+    // Whole pieces of the first nine tenths.
+    assert_eq!(windows.len(), 5 * u64::from(of_piece));
+    let draw = |sample: u64, seed: u64| Draw { sample, seed };
+    for sample in [
+        0,
+        1,
+        u64::from(of_piece) - 1,
+        u64::from(of_piece),
+        windows.len() - 1,
+    ] {
+        let piece = sample / u64::from(of_piece) * PIECE;
+        for seed in [0, 64, 65 * 7 + 40, u64::MAX] {
+            let made = windows.drawn(&[draw(sample, seed)]);
+            let start = piece + (sample % u64::from(of_piece) * 65 + seed % 65).min(PIECE - 65);
+            assert!(start + 65 <= piece + PIECE);
+            let expected: Vec<i32> = bytes[start as usize..][..65]
+                .iter()
+                .map(|x| i32::from(*x))
+                .collect();
+            assert_eq!(
+                (&made.inputs[..], &made.targets[..]),
+                (&expected[..64], &expected[1..])
+            );
+        }
+    }
+    assert!(windows.have(&[draw(3, 5)], Duration::ZERO));
+    // Evaluations look at few pieces.
+    let (starts, rest) = windows.held_out(2000);
+    assert_eq!((starts.len(), rest), (2000, None));
+    assert!(starts.is_sorted() && starts.iter().all(|start| *start >= windows.train()));
+    let runs = starts.windows(2).filter(|pair| pair[1] != pair[0] + 64).count();
+    assert_eq!(runs, 15);
+    let short = Windows::new(text(&bytes[..2 << 20]), 64, true)
+        .unwrap_err()
+        .to_string();
+    assert!(short.contains("many megabytes"), "{short}");
 }
 
 #[test]

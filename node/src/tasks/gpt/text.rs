@@ -2,7 +2,9 @@
 //!
 //! It knows nothing of models, devices or peers.
 
+use std::ops::Range;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use annulus_core::Digest;
 use bytes::Bytes;
@@ -148,10 +150,13 @@ impl Text {
     /// On an error, the place of the first byte that is not text.
     fn of(bytes: Contents, unit: Unit) -> Result<Result<Self, u64>, DataError> {
         let mut index = Index::default();
-        let digest = bytes.read_all(|part| match unit {
-            Unit::Bytes => {}
-            Unit::Characters => index.add(part),
-        })?;
+        let digest = match (unit, bytes.known_digest()) {
+            (Unit::Bytes, Some(known)) => known,
+            _ => bytes.read_all(|part| match unit {
+                Unit::Bytes => {}
+                Unit::Characters => index.add(part),
+            })?,
+        };
         let (vocabulary, tokens, starts) = match unit {
             Unit::Bytes => (Vocabulary::Bytes, bytes.len(), Vec::new()),
             Unit::Characters => match index.finish() {
@@ -194,6 +199,12 @@ impl Text {
     /// Hash of its bytes.
     pub fn digest(&self) -> Digest {
         self.digest
+    }
+
+    /// Asks for these bytes, if they are fetched when they are needed, and waits for so long at most. Returns whether all are
+    /// here.
+    pub fn have(&self, ranges: impl Iterator<Item = Range<u64>>, wait: Duration) -> bool {
+        self.bytes.have(ranges, wait)
     }
 
     /// Appends `count` tokens, from token `at` on. If the file has changed or cannot be read, they are zeros, and

@@ -1,12 +1,21 @@
 //! The data of the language model: windows of a text, of which the last tenth is held out.
 //!
+//! Of a text that is streamed, each peer fetches only the pieces that it trains on. There a sample is a stretch of text as
+//! long as a window, and a draw is a window that begins somewhere in it. All windows of a piece lie within it.
+//!
 //! It knows nothing of models or devices.
 
 use super::text::Text;
-use crate::task::{Dataset, TaskError};
+use crate::data::PIECE;
+use crate::task::{Dataset, Draw, TaskError};
 use annulus_core::Digest;
+use std::num::NonZeroU32;
+use std::time::Duration;
 
-/// All windows of one length in the first nine tenths of a text. Sample *i* begins at token *i*.
+/// Places of a streamed text from which held-out windows are taken, each within a piece.
+const SPOTS: u64 = 16;
+
+/// All windows of one length in the first nine tenths of a text. Sample *i* begins at token *i*, unless the text is streamed.
 #[derive(Debug)]
 pub struct Windows {
     text: Text,
@@ -15,6 +24,8 @@ pub struct Windows {
     /// Tokens to train on; the others are held out.
     train: u64,
     digest: Digest,
+    /// Samples of a piece, if the text is streamed.
+    of_piece: Option<NonZeroU32>,
 }
 
 /// Tokens, and for each the next token.
@@ -29,12 +40,12 @@ pub struct Tokens {
 }
 
 impl Windows {
-    /// Windows of this many tokens.
+    /// Windows of this many tokens, of a text that is streamed or not.
     ///
     /// # Errors
     ///
-    /// If the text is too short for one.
-    pub fn new(text: Text, length: usize) -> Result<Self, TaskError> {
+    /// If the text is too short.
+    pub fn new(text: Text, length: usize, stream: bool) -> Result<Self, TaskError> {
         let train = text.tokens() / 10 * 9 + text.tokens() % 10 * 9 / 10;
         let held_out = text.tokens() - train;
         if train <= length as u64 || held_out < 2 {
@@ -46,12 +57,31 @@ impl Windows {
             )
             .into());
         }
+        if stream && train < 2 * PIECE {
+            let problem = format!(
+                "stream=true is for texts of many megabytes, and this one has {} bytes: leave it out",
+                text.tokens()
+            );
+            return Err(problem.into());
+        }
+        let of_piece = (PIECE / (length as u64 + 1)) as u32;
         Ok(Self {
             digest: text.digest(),
             text,
             length,
             train,
+            of_piece: NonZeroU32::new(of_piece).filter(|_| stream),
         })
+    }
+
+    /// The places where the windows of some draws begin, in a streamed text with this many samples in a piece.
+    fn starts(&self, draws: &[Draw], of_piece: NonZeroU32) -> Vec<u64> {
+        let (of_piece, taken) = (u64::from(of_piece.get()), self.length as u64 + 1);
+        let start = |draw: &Draw| {
+            let within = draw.sample % of_piece * taken + draw.seed % taken;
+            draw.sample / of_piece * PIECE + within.min(PIECE - taken)
+        };
+        draws.iter().map(start).collect()
     }
 
     /// Makes the digest cover these bytes too, as another part of the run's data.
@@ -97,9 +127,13 @@ impl Windows {
         let predicted = self.text.tokens() - self.train - 1;
         let whole = predicted / length;
         if whole > most {
-            let spread =
-                |i| self.train + (u128::from(i) * u128::from(whole) / u128::from(most)) as u64 * length;
-            return ((0..most).map(spread).collect(), None);
+            let spots = self.of_piece.map_or(most, |_| SPOTS.min(most));
+            let each = most / spots;
+            let spread = |i: u64| {
+                let spot = u128::from(i / each) * u128::from(whole) / u128::from(spots);
+                self.train + (spot as u64 + i % each) * length
+            };
+            return ((0..spots * each).map(spread).collect(), None);
         }
         let starts = (0..whole).map(|i| self.train + i * length).collect();
         let rest = (predicted % length) as usize;
@@ -111,7 +145,10 @@ impl Dataset for Windows {
     type Batch = Tokens;
 
     fn len(&self) -> u64 {
-        self.train - self.length as u64
+        match self.of_piece {
+            Some(of_piece) => self.train / PIECE * u64::from(of_piece.get()),
+            None => self.train - self.length as u64,
+        }
     }
 
     fn digest(&self) -> Digest {
@@ -119,7 +156,32 @@ impl Dataset for Windows {
     }
 
     fn batch(&self, samples: &[u64]) -> Tokens {
-        self.read(samples, self.length)
+        let draw = |sample: &u64| Draw {
+            sample: *sample,
+            seed: 0,
+        };
+        self.drawn(&samples.iter().map(draw).collect::<Vec<_>>())
+    }
+
+    fn drawn(&self, draws: &[Draw]) -> Tokens {
+        let starts = match self.of_piece {
+            Some(of_piece) => self.starts(draws, of_piece),
+            None => draws.iter().map(|draw| draw.sample).collect(),
+        };
+        self.read(&starts, self.length)
+    }
+
+    fn have(&self, draws: &[Draw], wait: Duration) -> bool {
+        let Some(of_piece) = self.of_piece else {
+            return true;
+        };
+        let taken = self.length as u64 + 1;
+        let starts = self.starts(draws, of_piece).into_iter();
+        self.text.have(starts.map(|start| start..start + taken), wait)
+    }
+
+    fn chunk(&self) -> NonZeroU32 {
+        self.of_piece.unwrap_or(NonZeroU32::MIN)
     }
 
     fn intact(&self) -> Result<(), TaskError> {
