@@ -110,6 +110,7 @@ impl Device {
             let local = None;
             self.make(Share {
                 samples,
+                ahead: Vec::new(),
                 params,
                 local,
             })

@@ -84,6 +84,8 @@ impl InnerWorker {
         let local = local.map(|bytes| LocalRound::decode(&bytes)).transpose();
         let share = Share {
             samples,
+            // A tab has all data in memory.
+            ahead: Vec::new(),
             params: params.to_vec(),
             local: local.map_err(|error| JsValue::from(error.to_string()))?,
         };

@@ -5,7 +5,6 @@
 
 use std::collections::BTreeSet;
 use std::io::{Cursor, ErrorKind, Read};
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -84,6 +83,7 @@ impl Data {
     }
 
     /// The data in a folder of pieces, of which missing ones are fetched when they are needed.
+    #[cfg(feature = "native")]
     pub(super) fn on_demand(path: &Path, demand: Arc<Demand>) -> Option<Self> {
         let pieces = Pieces::open(path)?.on_demand(demand);
         let folder = pieces.listing().folder;
@@ -296,7 +296,8 @@ impl DataFile {
     }
 
     /// A part of it as it is now, for a peer that checks it.
-    pub(super) fn part(&self, range: Range<u64>) -> Result<Vec<u8>, DataError> {
+    #[cfg(feature = "native")]
+    pub(super) fn part(&self, range: std::ops::Range<u64>) -> Result<Vec<u8>, DataError> {
         match self.bytes() {
             At::Memory(bytes) => Ok(bytes[range.start as usize..range.end as usize].to_vec()),
             At::Pieces(pieces, file) => pieces.part_here(file, range),

@@ -1,6 +1,7 @@
 //! Data sets on disk and in memory, readers for their formats, and how a run's data reaches peers that lack it.
 
 mod contents;
+#[cfg_attr(not(feature = "native"), allow(dead_code, reason = "a tab has no disk"))]
 pub mod demand;
 mod error;
 pub mod files;
@@ -10,6 +11,7 @@ mod hostile;
 pub mod idx;
 mod images;
 mod listing;
+#[cfg_attr(not(feature = "native"), allow(dead_code, reason = "a tab has no disk"))]
 mod pieces;
 pub mod provision;
 mod stock;
