@@ -490,6 +490,12 @@ mod tests {
         for _ in 0..4 {
             commit_without(&mut head, &manifest, &[1, 2], true);
             assert!(head.holes.iter().all(|hole| hole.refused_by.is_none()));
+            // They are asked again soon, for a sample first.
+            assert!(
+                head.members
+                    .iter()
+                    .all(|member| member.trials.rests_until <= head.round + 3)
+            );
         }
         assert_eq!((head.samples, head.skipped), (0, 0));
         for _ in 0..200 {

@@ -32,8 +32,8 @@ const MOST_DOUBT: u8 = 10;
 const LONGEST_REST: u8 = 10;
 
 impl Trials {
-    /// The record after a round in which it had a share.
-    pub(crate) fn after(self, round: Round, weight: u32) -> Self {
+    /// The record after a round in which it had a share. If it was late, its data may be there soon.
+    pub(crate) fn after(self, round: Round, weight: u32, late: bool) -> Self {
         if weight > 0 {
             return Self {
                 delivered: true,
@@ -42,7 +42,7 @@ impl Trials {
                 ..self
             };
         }
-        let refused = self.refused.saturating_add(1);
+        let refused = if late { 1 } else { self.refused.saturating_add(1) };
         Self {
             delivered: false,
             refused,
@@ -97,6 +97,6 @@ mod tests {
         let doubted = after(Trials::default(), 100, 5.0);
         assert_eq!(after(doubted, 100, 0.5).doubt, 0);
         // A round in which it had no share changes nothing, and who gives nothing is not believed the more.
-        assert_eq!(doubted.after(7, 0).doubt, MOST_DOUBT);
+        assert_eq!(doubted.after(7, 0, false).doubt, MOST_DOUBT);
     }
 }

@@ -148,7 +148,9 @@ impl Contribution {
         // soon.
         let soon = shared.speed.told().unwrap_or(1) * TRIAL.as_secs() / 1000;
         let count = equal.min(soon).max(1);
-        let positions = std::iter::once(0..count).collect();
+        // Where data is fetched while it is used, what lies there is most likely here.
+        let from = shared.head().cursor;
+        let positions = std::iter::once(from..from + count).collect();
         ask(Asked::Trial, (self.round, None), positions, shared);
     }
 
@@ -287,18 +289,16 @@ fn accept(round: Round, given: Made, allotment: &Allotment, shared: &mut Shared)
         made.compute += compute;
         made.loss += loss;
     }
-    let equal = shared.head().equal_share(&shared.manifest);
     if !made.late && is_usable(&made, shared.manifest.layout.len, &*shared.settings.jobs) {
         // The share is that of the place in the head, not in the attempt's view.
         let place = shared.head().position(shared.me());
         let share = place.map_or(0, |place| allotment.len(place));
         made.weight = made.weight.min(share.min(u64::from(u32::MAX)) as u32);
+        let equal = shared.head().equal_share(&shared.manifest);
         shared.speed.saw(made.weight.into(), made.compute, equal);
     } else {
-        match made.late {
-            // As if it had just managed one, so that it gets few until its data comes faster.
-            true => shared.speed.saw(1.0, made.compute, equal),
-            false => shared.tell(Event::NotFinite { round }),
+        if !made.late {
+            shared.tell(Event::NotFinite { round });
         }
         made.gradient = vec![0.0; shared.manifest.layout.len].into();
         (made.weight, made.loss) = (0, 0.0);

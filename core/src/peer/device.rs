@@ -57,7 +57,7 @@ pub(crate) struct Made {
     /// Sum of their losses.
     pub loss: f32,
     pub compute: Duration,
-    /// Whether there is none, because the data did not come in time.
+    /// Whether the weight is 0 because the data did not come in time.
     pub late: bool,
     /// Whether it was computed while the sums of the previous round travelled.
     pub ahead: bool,

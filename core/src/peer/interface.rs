@@ -64,8 +64,7 @@ pub enum Input {
         loss: f32,
         /// The compute time.
         compute: Duration,
-        /// Whether there is none, because the data of the share did not come in time: others get these samples, and nothing
-        /// is wrong with them.
+        /// Whether the weight is 0 because the data of the share did not come in time. Others get these samples.
         late: bool,
     },
     /// The result for [`Output::Span`].

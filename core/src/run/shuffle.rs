@@ -98,8 +98,8 @@ impl Shuffle {
         }
     }
 
-    /// The positions of a later share, likely if all goes on as it is: when half of each open chunk will be used up. For a share in the
-    /// second half they lie in the chunks that come next. None if any sample lies anywhere.
+    /// Guesses where this share will lie once half of each open chunk is used up. For a share in the second half, that is in the
+    /// chunks that come next. None if any sample lies anywhere.
     pub fn ahead(&self, positions: &[Range<u64>]) -> Vec<Range<u64>> {
         let Stripes { chunk, open, batch } = self.stripes;
         if chunk.get() == 1 {

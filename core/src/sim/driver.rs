@@ -445,15 +445,13 @@ impl World {
                 device::local_contribution(&params, &positions, weight, round, &mut node.moments)
             }
         };
-        let made = u64::from(spoil != Some(Spoil::NotFinite)) * weight;
+        let made = u64::from(!matches!(spoil, Some(Spoil::NotFinite | Spoil::Late))) * weight;
         self.look_at(i);
-        let (mut weight, mut loss, mut took) = (weight, loss, took);
+        let mut said = (weight, loss, took);
         if self.nodes[i].is_liar() {
-            let mut said = (weight, loss, took);
             self.say_made(i, &mut gradient, &mut said);
-            (weight, loss, took) = said;
             let made = (&self.nodes[i], round, local);
-            self.ledger.give(made, weight.min(share), None, &gradient);
+            self.ledger.give(made, said.0.min(share), None, &gradient);
         } else if let Err(why) = self.ledger.contribute(
             (&self.nodes[i], round, doubtful),
             local,
@@ -468,6 +466,7 @@ impl World {
             let at = self.chaos.index(gradient.len());
             gradient[at] = f32::NAN;
         }
+        let (weight, loss, took) = said;
         self.schedule(
             done,
             What::Computed {
@@ -478,6 +477,7 @@ impl World {
                 weight: weight as u32,
                 loss,
                 took,
+                late: spoil == Some(Spoil::Late),
             },
         );
     }

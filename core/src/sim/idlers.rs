@@ -85,6 +85,7 @@ impl World {
             weight: weight as u32,
             loss,
             took,
+            late: false,
         };
         self.schedule(at, computed);
     }

@@ -28,6 +28,8 @@ pub(super) enum Doom {
 pub(super) enum Spoil {
     NotFinite,
     Partial,
+    /// Its data does not come in time.
+    Late,
 }
 
 /// A peer's checkpoint.

@@ -79,6 +79,7 @@ impl World {
                 weight,
                 loss,
                 took,
+                late,
             } => {
                 if self.nodes[node].life != life {
                     return;
@@ -92,7 +93,7 @@ impl World {
                         weight,
                         loss,
                         compute,
-                        late: false,
+                        late,
                     },
                 );
             }

@@ -54,6 +54,7 @@ pub(super) enum What {
         weight: u32,
         loss: f32,
         took: u64,
+        late: bool,
     },
     Passed {
         node: usize,

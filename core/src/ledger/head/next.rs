@@ -30,7 +30,7 @@ impl Head {
             let member = &self.members[place];
             let trials = match shares {
                 Some(shares) if shares[place].iter().any(|part| part.len() > 0) => {
-                    member.trials.after(record.round, header.weight)
+                    member.trials.after(record.round, header.weight, header.late)
                 }
                 _ => member.trials,
             };

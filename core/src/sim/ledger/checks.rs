@@ -129,7 +129,7 @@ pub(super) fn count(point: &Point, record: &Record, manifest: &Manifest) -> Resu
                 .ok_or("a sample beyond the target was handed out")?;
             *sample = match *sample {
                 Sample::Open(_) if k < header.weight as usize => Sample::Counted,
-                Sample::Open(by) if header.weight > 0 => Sample::Open(by),
+                Sample::Open(by) if header.weight > 0 || header.late => Sample::Open(by),
                 Sample::Open(by) if by.is_none_or(|by| by == member.peer) => Sample::Open(Some(member.peer)),
                 Sample::Open(_) => Sample::Skipped,
                 other => return Err(format!("sample {position} was handed out again: {other:?}")),
