@@ -153,8 +153,7 @@ impl Place {
         used.lock_shared().at(&path)?;
         Ok(Fetching {
             place: self.clone(),
-            lock: Some(lock),
-            _used: used,
+            _locks: [lock, used],
         })
     }
 
@@ -213,9 +212,7 @@ impl Place {
 #[derive(Debug)]
 pub struct Fetching {
     place: Place,
-    /// Held until all is here; or, of data that is fetched while it is used, until it is known what there is.
-    lock: Option<File>,
-    _used: File,
+    _locks: [File; 2],
 }
 
 impl Fetching {
@@ -248,8 +245,7 @@ impl<F> Arriving<F> {
     }
 
     fn ready(&mut self, listing: &Listing) -> Result<Vec<Here>, FileError> {
-        let bytes = listing.total().min(self.budget);
-        self.fetching.place.make_room(bytes, self.budget)?;
+        self.fetching.place.make_room(listing.total(), self.budget)?;
         let folder = self.folder();
         let listed = postcard::to_allocvec(listing).expect("plain data can be encoded");
         self.listing = [MARK, &listed].concat();
@@ -325,28 +321,34 @@ impl<F: FnMut(&Path) -> Result<(), String>> Store for Arriving<F> {
 /// Whether the data at a path is the right one.
 type Check = fn(&Path) -> Result<(), String>;
 
-/// The [`Store`] of data that is fetched while it is used.
+/// The [`Store`] of streamed data, in a place of its own.
 pub struct Supplied {
     arriving: Arriving<Check>,
     demand: Arc<Demand>,
     /// The length of each file.
     sizes: Vec<u64>,
-    /// The pieces that have to be here first: one of each file, since its proof comes with it.
+    /// The files that are needed whole.
+    whole: Whole,
+    /// The pieces that have to be here first: those of whole files, and one of each other, since its proof comes with it.
     first: BTreeSet<(usize, u64)>,
     /// Called once they are here.
     begun: Option<Begun>,
 }
+
+/// Picks files by name that are needed whole; none: no file is.
+pub type Whole = Option<fn(&str) -> bool>;
 
 /// Takes the folder of pieces once the data can be used.
 pub type Begun = Box<dyn FnOnce(PathBuf) + Send>;
 
 impl Supplied {
     /// A store in which `demand` keeps to its budget of bytes. Calls `begun` once the data can be used.
-    pub fn new(fetching: Fetching, (demand, budget): (Arc<Demand>, u64), begun: Begun) -> Self {
+    pub fn new(fetching: Fetching, (demand, budget): (Arc<Demand>, u64), whole: Whole, begun: Begun) -> Self {
         Self {
             arriving: fetching.into_store(budget, |_| Ok(())),
             demand,
             sizes: Vec::new(),
+            whole,
             first: BTreeSet::new(),
             begun: Some(begun),
         }
@@ -365,8 +367,6 @@ impl Supplied {
         if self.first.is_empty()
             && let Some(begun) = self.begun.take()
         {
-            self.arriving.fetching.lock = None;
-            self.demand.begin();
             begun(self.arriving.folder());
         }
     }
@@ -383,9 +383,12 @@ impl Store for Supplied {
             let all = 0..self.sizes[file].div_ceil(PIECE);
             all.filter(|index| !missing.contains(index))
                 .for_each(|index| self.count(file, index));
-            self.first.extend(missing.contains(&0).then_some((file, 0)));
+            let is_whole = self.whole.is_some_and(|whole| whole(&listing.files[file].name));
+            let first = missing.into_iter().filter(|index| is_whole || *index == 0);
+            self.first.extend(first.map(|index| (file, index)));
         }
-        self.demand.want(&self.first.iter().copied().collect::<Vec<_>>());
+        let first: Vec<_> = self.first.iter().copied().collect();
+        self.demand.want(&first, false);
         self.tell_if_begun();
         Ok(here)
     }
@@ -400,6 +403,10 @@ impl Store for Supplied {
         self.first.remove(&(file, piece));
         self.tell_if_begun();
         Ok(())
+    }
+
+    fn has_begun(&self) -> bool {
+        self.begun.is_none()
     }
 
     fn finish(&mut self) -> Result<(), String> {

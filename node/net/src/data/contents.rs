@@ -14,6 +14,7 @@ use std::time::{Duration, SystemTime};
 use annulus_core::Digest;
 use bytes::Bytes;
 
+use super::demand::Demand;
 use super::error::DataError;
 use super::pieces::Pieces;
 use super::tree::{PIECE, piece};
@@ -96,8 +97,7 @@ impl Contents {
         self.len() == 0
     }
 
-    /// Their hash, where it is known without reading them: of data that is fetched while it is used, of which each part is
-    /// proven when it is read.
+    /// Their hash, where it is known without reading them: of streamed data, of which each part is proven when it is read.
     pub fn known_digest(&self) -> Option<Digest> {
         match &self.0 {
             Place::Fetched(pieces, file) if pieces.demand().is_some() => {
@@ -107,18 +107,27 @@ impl Contents {
         }
     }
 
-    /// Asks for the pieces that hold these bytes, if they are fetched when they are needed, and waits for so long at most.
-    /// Returns whether all are here.
+    /// Of streamed data: asks for the pieces that hold these bytes, and waits for so long at most. Returns whether all are here.
     pub fn have(&self, ranges: impl Iterator<Item = Range<u64>>, wait: Duration) -> bool {
+        let asked = self.asked(ranges);
+        asked.is_none_or(|(demand, places)| demand.wait(&places, wait))
+    }
+
+    /// Of streamed data: asks for the pieces that hold these bytes, and keeps them from then on.
+    pub fn pin(&self, ranges: impl Iterator<Item = Range<u64>>) {
+        if let Some((demand, places)) = self.asked(ranges) {
+            demand.want(&places, true);
+        }
+    }
+
+    fn asked(&self, ranges: impl Iterator<Item = Range<u64>>) -> Option<(&Demand, Vec<(usize, u64)>)> {
         let Place::Fetched(pieces, file) = &self.0 else {
-            return true;
+            return None;
         };
-        let Some(demand) = pieces.demand() else {
-            return true;
-        };
+        let demand = pieces.demand()?;
         let places = ranges.flat_map(|range| range.start / PIECE..range.end.div_ceil(PIECE));
         let places: BTreeSet<_> = places.map(|index| (*file, index)).collect();
-        demand.wait(&places.into_iter().collect::<Vec<_>>(), wait)
+        Some((demand, places.into_iter().collect()))
     }
 
     /// Reads everything, part by part, and returns its hash.

@@ -1,22 +1,24 @@
-//! The pieces of a run's data that are needed now or soon. Readers wait here while a thread fetches them.
+//! The pieces of streamed data, which is fetched while it is used, that are needed now or soon. Readers wait here while a
+//! thread fetches them.
 //!
 //! All pieces together keep to a budget. To make room for a new piece, the one that was not needed for the longest time
-//! goes. Those that the present share and the next one need stay, even if they alone exceed the budget.
+//! goes. Pieces of the present share and of the one before stay, and those that are pinned, even if they alone exceed the
+//! budget.
 //!
-//! It knows neither peers nor files.
+//! It knows no files, and of peers only where they are.
 
 use crate::data::provision::Source;
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 /// A piece, by the numbers of its file and of itself in the file.
 pub(super) type Place = (usize, u64);
 
-/// How long a reader that needs a piece waits for it. Peers that have it may come and go meanwhile.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// The share that needs a pinned piece.
+const ALWAYS: u64 = u64::MAX;
 
 /// The pieces that are needed, and those that are here.
 #[derive(Debug)]
@@ -36,18 +38,14 @@ struct State {
     here: BTreeMap<Place, (u64, u64)>,
     /// Pieces that are needed and not here, and the share that last needed them.
     wanted: BTreeMap<Place, u64>,
-    /// Those among them that the fetching side has not heard of.
-    fresh: Vec<Place>,
     /// Counts shares.
     share: u64,
-    /// Of the fetching side, while it has nothing to do.
+    /// Of the fetching side, while it waits.
     waker: Option<Waker>,
     /// Peers that take part now.
     sources: Vec<Source>,
     /// Why nothing could be fetched when it was last tried.
     why: Option<String>,
-    /// Enough is here to use the data.
-    begun: bool,
     /// Nobody reads any more.
     closed: bool,
 }
@@ -56,13 +54,19 @@ impl State {
     fn wake(&mut self) {
         self.waker.take().into_iter().for_each(Waker::wake);
     }
+
+    /// Whether a piece may go that this share needed last.
+    fn is_old(&self, needed: u64) -> bool {
+        needed.saturating_add(1) < self.share
+    }
 }
 
 impl Demand {
-    /// Nothing is needed yet.
+    /// Nothing is needed yet. What is needed before the first share stays until the third.
     pub(super) fn new(budget: u64) -> Self {
         let state = State {
             budget,
+            share: 1,
             ..State::default()
         };
         Self {
@@ -75,36 +79,39 @@ impl Demand {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Another share begins.
+    /// Another share begins. Pieces that were wanted for older ones need not come any more.
     pub fn begin_share(&self) {
-        self.state().share += 1;
+        let mut state = self.state();
+        state.share += 1;
+        let oldest = state.share - 1;
+        state.wanted.retain(|_, needed| *needed >= oldest);
     }
 
-    /// Says that the present share needs these pieces. Returns whether all are here.
-    pub(super) fn want(&self, places: &[Place]) -> bool {
+    /// Asks for pieces, which the present share needs, or which are pinned. Returns whether all are here.
+    pub(super) fn want(&self, places: &[Place], pinned: bool) -> bool {
         let mut state = self.state();
-        let share = state.share;
+        let share = if pinned { ALWAYS } else { state.share };
         let mut all = true;
         for place in places {
-            if let Some((_, needed)) = state.here.get_mut(place) {
-                *needed = share;
-                continue;
-            }
-            all = false;
-            if state.wanted.insert(*place, share).is_none() {
-                state.fresh.push(*place);
+            match state.here.get_mut(place) {
+                Some((_, needed)) => *needed = share.max(*needed),
+                None => {
+                    all = false;
+                    let needed = state.wanted.entry(*place).or_default();
+                    *needed = share.max(*needed);
+                }
             }
         }
-        if !state.fresh.is_empty() {
+        if !all {
             state.wake();
         }
         all
     }
 
-    /// Waits until these pieces are here, for so long at most. Returns whether they are.
+    /// Asks for pieces, and waits until they are here, for so long at most. Returns whether they are.
     pub(super) fn wait(&self, places: &[Place], most: Duration) -> bool {
-        if self.want(places) {
-            return true;
+        if self.want(places, false) || most.is_zero() {
+            return self.want(places, false);
         }
         let until = Instant::now() + most;
         let mut state = self.state();
@@ -120,31 +127,20 @@ impl Demand {
         }
     }
 
-    /// Waits for a piece that turned out to be missing. On an error, why it did not come.
-    pub(super) fn get(&self, place: Place) -> Result<(), String> {
-        {
-            let mut state = self.state();
-            if let Some((bytes, _)) = state.here.remove(&place) {
-                state.bytes -= bytes;
-            }
-        }
-        match self.wait(&[place], PATIENCE) {
-            true => Ok(()),
-            false => {
-                let why = self.state().why.clone();
-                Err(why.unwrap_or_else(|| format!("nothing came for {} s", PATIENCE.as_secs())))
-            }
+    /// A piece turned out to be missing. It is asked for again.
+    pub(super) fn lost(&self, place: Place) {
+        let mut state = self.state();
+        if let Some((bytes, needed)) = state.here.remove(&place) {
+            state.bytes -= bytes;
+            let share = state.share;
+            state.wanted.insert(place, share.max(needed));
+            state.wake();
         }
     }
 
-    /// Enough is here to use the data.
-    pub(super) fn begin(&self) {
-        self.state().begun = true;
-    }
-
-    /// Whether the data can be used.
-    pub(super) fn has_begun(&self) -> bool {
-        self.state().begun
+    /// Why nothing could be fetched when it was last tried, if so.
+    pub fn why(&self) -> Option<String> {
+        self.state().why.clone()
     }
 
     /// Nobody reads any more.
@@ -164,22 +160,29 @@ impl Demand {
         self.state().sources.clone()
     }
 
-    /// The pieces that were wanted since this was last called.
-    pub(super) fn fresh(&self) -> Vec<Place> {
-        std::mem::take(&mut self.state().fresh)
+    /// The pieces that are wanted and not here.
+    pub(super) fn wanted(&self) -> Vec<Place> {
+        self.state().wanted.keys().copied().collect()
     }
 
     /// Waits until pieces are wanted. Returns false if nobody reads any more.
     pub(super) async fn more(&self) -> bool {
-        poll_fn(|context| {
-            let mut state = self.state();
-            if state.closed || !state.wanted.is_empty() {
-                return Poll::Ready(!state.closed);
-            }
-            state.waker = Some(context.waker().clone());
-            Poll::Pending
-        })
-        .await
+        poll_fn(|context| self.poll(context, |state| !state.wanted.is_empty())).await
+    }
+
+    /// Waits until nobody reads any more.
+    pub(super) async fn closed(&self) {
+        poll_fn(|context| self.poll(context, |_| false)).await;
+    }
+
+    /// Ready with true once it `is_so`, and with false once nobody reads any more.
+    fn poll(&self, context: &Context<'_>, is_so: impl Fn(&State) -> bool) -> Poll<bool> {
+        let mut state = self.state();
+        if state.closed || is_so(&state) {
+            return Poll::Ready(!state.closed);
+        }
+        state.waker = Some(context.waker().clone());
+        Poll::Pending
     }
 
     /// A piece of this many bytes is here. Returns the pieces that have to go.
@@ -194,12 +197,10 @@ impl Demand {
         let mut gone = Vec::new();
         while state.bytes > state.budget {
             let oldest = state.here.iter().min_by_key(|(_, (_, needed))| *needed);
-            let Some((oldest, (bytes, needed))) = oldest.map(|(place, held)| (*place, *held)) else {
+            let oldest = oldest.map(|(place, (bytes, needed))| (*place, *bytes, *needed));
+            let Some((oldest, bytes, _)) = oldest.filter(|(.., needed)| state.is_old(*needed)) else {
                 break;
             };
-            if needed + 1 >= state.share && needed > 0 {
-                break;
-            }
             state.here.remove(&oldest);
             state.bytes -= bytes;
             gone.push(oldest);
@@ -209,11 +210,9 @@ impl Demand {
         gone
     }
 
-    /// Nothing could be fetched. All that is wanted is to be tried again.
+    /// Nothing could be fetched.
     pub(super) fn failed(&self, why: String) {
-        let mut state = self.state();
-        state.why = Some(why);
-        state.fresh = state.wanted.keys().copied().collect();
+        self.state().why = Some(why);
     }
 }
 
@@ -223,61 +222,57 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn whoever_needs_a_piece_waits_for_it_and_no_longer_than_it_may() {
+    fn a_reader_waits_for_its_pieces_and_no_longer_than_it_may() {
         let demand = Arc::new(Demand::new(100));
-        assert!(!demand.want(&[(0, 1), (0, 2)]));
-        // Once is enough.
-        assert!(!demand.want(&[(0, 2)]));
-        assert_eq!(demand.fresh(), [(0, 1), (0, 2)]);
-        assert!(demand.fresh().is_empty());
-        assert!(!demand.wait(&[(0, 1)], Duration::ZERO));
+        assert!(!demand.want(&[(0, 1), (0, 2)], false));
+        assert!(!demand.want(&[(0, 2)], false));
+        assert_eq!(demand.wanted(), [(0, 1), (0, 2)]);
+        assert!(!demand.wait(&[(0, 1)], Duration::from_millis(1)));
         let reader = std::thread::spawn({
             let demand = demand.clone();
             move || demand.wait(&[(0, 1), (0, 2)], Duration::from_secs(60))
         });
         assert!(demand.put((0, 2), 10).is_empty() && demand.put((0, 1), 10).is_empty());
         assert!(reader.join().unwrap());
-        // It was spoilt on the disk.
-        let reader = std::thread::spawn({
-            let demand = demand.clone();
-            move || demand.get((0, 1))
-        });
-        while demand.fresh().is_empty() {
-            std::thread::yield_now();
-        }
+        // It is spoilt on the disk.
+        demand.lost((0, 1));
+        assert_eq!(demand.wanted(), [(0, 1)]);
         demand.put((0, 1), 10);
-        assert_eq!(reader.join().unwrap(), Ok(()));
         assert_eq!(demand.state().bytes, 20);
     }
 
     #[test]
-    fn what_was_not_needed_for_longest_goes_and_what_is_needed_stays() {
+    fn the_piece_that_was_not_needed_for_longest_goes_and_needed_ones_stay() {
         let demand = Demand::new(30);
-        for share in 1..=6 {
+        for share in 2..=7 {
             demand.begin_share();
-            assert!(!demand.want(&[(0, share)]));
+            assert!(!demand.want(&[(0, share)], false));
             let gone = demand.put((0, share), 10);
-            let expected: &[Place] = if share > 3 { &[(0, share - 3)] } else { &[] };
+            let expected: &[Place] = if share > 4 { &[(0, share - 3)] } else { &[] };
             assert_eq!(gone, expected, "share {share}");
         }
         demand.begin_share();
-        assert!(demand.want(&[(0, 4)]));
-        // More than the budget is needed at once: 4 stays, and so does 6, of the share before.
+        assert!(demand.want(&[(0, 5)], false));
+        // More than the budget is needed at once: 5 stays, and so does 7, of the share before.
         let all: Vec<Place> = (10..14).map(|piece| (0, piece)).collect();
-        demand.want(&all);
+        demand.want(&all, false);
         let gone: Vec<Place> = all.iter().flat_map(|place| demand.put(*place, 10)).collect();
-        assert_eq!(gone, [(0, 5)]);
-        assert!(demand.want(&all) && demand.want(&[(0, 4), (0, 6)]));
+        assert_eq!(gone, [(0, 6)]);
+        assert!(demand.want(&all, false) && demand.want(&[(0, 5), (0, 7)], false));
     }
 
     #[test]
-    fn what_failed_is_asked_for_again() {
-        let demand = Demand::new(30);
-        demand.want(&[(0, 1), (1, 0)]);
-        demand.fresh();
-        demand.failed("nobody is there".into());
-        assert_eq!(demand.fresh(), [(0, 1), (1, 0)]);
-        demand.put((0, 1), 1);
-        assert_eq!(demand.state().why, None);
+    fn pinned_pieces_stay_and_those_of_old_shares_need_not_come() {
+        let demand = Demand::new(10);
+        demand.want(&[(1, 0), (1, 1)], true);
+        demand.want(&[(0, 1)], false);
+        demand.put((1, 0), 10);
+        for share in 3..9 {
+            demand.begin_share();
+            demand.want(&[(0, share)], false);
+            demand.put((0, share), 10);
+        }
+        assert_eq!(demand.wanted(), [(1, 1)]);
+        assert!(demand.want(&[(1, 0)], false));
     }
 }

@@ -43,13 +43,8 @@ pub enum DataError {
         /// The part.
         path: PathBuf,
     },
-    /// A part of data that is fetched while it is used did not come, with why.
-    #[error(
-        "a part of the run's data did not come: {0}. The peer goes on where it was if you start it again"
-    )]
-    NotFetched(String),
-    /// A part of data that is fetched while it is used is not here.
-    #[error("this part of the data is not on this machine")]
+    /// A part of streamed data is not here now.
+    #[error("a part of the run's data is not on this machine now")]
     Elsewhere,
     /// A folder has none of the expected files.
     #[error("{folder} holds no data set: it should hold {expected}", folder = .folder.display())]

@@ -2,7 +2,7 @@
 //!
 //! It does not know how the answers are used.
 
-use crate::data::cache::{Fetching, Supplied};
+use crate::data::cache::{Fetching, Supplied, Whole};
 use crate::data::demand::Demand;
 use crate::data::files::Data;
 use crate::data::gather::supply;
@@ -23,7 +23,7 @@ use annulus_core::{Contact, Digest, PeerId};
 use bytes::Bytes;
 use quinn::{Endpoint, VarInt};
 use std::{
-    io, iter,
+    iter,
     net::SocketAddr,
     path::PathBuf,
     sync::{Arc, Mutex},
@@ -80,45 +80,55 @@ impl Guest {
         let _ = timeout(Duration::from_millis(200), self.endpoint.wait_idle()).await;
     }
 
-    /// Fetches a run's data while it is used, on a thread of its own, until the data is dropped. Returns it once the first
-    /// piece of each file is here.
+    /// Streams a run's data: fetches it while it is used, on a thread of its own, until the data is dropped. Returns it once the
+    /// `whole` files are here, and the first piece of each other.
     ///
     /// # Errors
     ///
     /// If no peer hands it out, or there is no room here.
     pub async fn supply(
-        self,
-        fetching: Fetching,
+        (ticket, identity): (Ticket, Arc<Identity>),
         (first, files): (Source, Digest),
+        fetching: Fetching,
         budget: u64,
+        whole: Whole,
     ) -> Result<Data, FetchError> {
         let (tell, mut told) = mpsc::unbounded_channel();
         let demand = Arc::new(Demand::new(budget));
+        // If this is given up meanwhile, so is the thread.
+        let unless_used = Unless(Some(&demand));
         let of_thread = demand.clone();
         let work = move || {
             let began = tell.clone();
-            let begun = move |path| drop(began.send(Ok(path)));
-            let mut store = Supplied::new(fetching, (of_thread.clone(), budget), Box::new(begun));
-            let runtime = runtime::Builder::new_current_thread().enable_all().build();
-            let supplied = match runtime {
-                Ok(runtime) => runtime.block_on(async {
-                    let supplied = supply(&self, &mut store, &of_thread, first, files).await;
-                    self.leave().await;
-                    supplied
-                }),
-                Err(why) => Err(FetchError::Here(why.to_string())),
-            };
+            let begun = Box::new(move |path| drop(began.send(Ok(path))));
+            let mut store = Supplied::new(fetching, (of_thread.clone(), budget), whole, begun);
+            let here = |why: String| FetchError::Here(why);
+            let supplied = runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .map_err(|why| here(why.to_string()))
+                .and_then(|runtime| {
+                    runtime.block_on(async {
+                        let guest = Self::new(&ticket, &identity).map_err(|why| here(why.to_string()))?;
+                        let supplied = supply(&guest, &mut store, &of_thread, first, files).await;
+                        guest.leave().await;
+                        supplied
+                    })
+                });
             let _ = supplied.map_err(|why| tell.send(Err(why)));
         };
-        let here = |why: io::Error| FetchError::Here(why.to_string());
         let named = thread::Builder::new().name("annulus-data".into());
-        named.spawn(work).map_err(here)?;
+        named
+            .spawn(work)
+            .map_err(|why| FetchError::Here(why.to_string()))?;
         let path: PathBuf = told
             .recv()
             .await
             .unwrap_or_else(|| Err(FetchError::Nobody(Vec::new())))?;
         let gone = || FetchError::Here(format!("{} is gone", path.display()));
-        Data::on_demand(&path, demand).ok_or_else(gone)
+        let data = Data::on_demand(&path, demand.clone()).ok_or_else(gone)?;
+        unless_used.forget();
+        Ok(data)
     }
 
     /// Asks the peer at these addresses for the run's manifest, again if it has no slot.
@@ -210,6 +220,21 @@ pub async fn who_is_there(
 
 fn no_answer() -> DialError {
     DialError::Unreachable("no answer in time".to_owned())
+}
+
+/// Closes a demand that came to nothing.
+struct Unless<'a>(Option<&'a Demand>);
+
+impl Unless<'_> {
+    fn forget(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Unless<'_> {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|demand| demand.close());
+    }
 }
 
 impl DataDialer for Guest {

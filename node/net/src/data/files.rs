@@ -82,7 +82,7 @@ impl Data {
         Ok(Self::new(path.to_owned(), folder, Place::Disk))
     }
 
-    /// The data in a folder of pieces, of which missing ones are fetched when they are needed.
+    /// Streamed data in a folder of pieces.
     #[cfg(feature = "native")]
     pub(super) fn on_demand(path: &Path, demand: Arc<Demand>) -> Option<Self> {
         let pieces = Pieces::open(path)?.on_demand(demand);
@@ -94,7 +94,7 @@ impl Data {
         ))
     }
 
-    /// The demand for missing pieces, if data is fetched while it is used.
+    /// The demand for pieces, if the data is streamed.
     pub fn demand(&self) -> Option<&Arc<Demand>> {
         match &self.0.place {
             Place::Pieces(pieces) => pieces.demand(),
@@ -300,7 +300,7 @@ impl DataFile {
     pub(super) fn part(&self, range: std::ops::Range<u64>) -> Result<Vec<u8>, DataError> {
         match self.bytes() {
             At::Memory(bytes) => Ok(bytes[range.start as usize..range.end as usize].to_vec()),
-            At::Pieces(pieces, file) => pieces.part_here(file, range),
+            At::Pieces(pieces, file) => pieces.part(file, range),
             At::Disk(path) => {
                 let mut part = vec![0; (range.end - range.start) as usize];
                 let read = open::named(&path).and_then(|file| open::read_at(&file, &mut part, range.start));

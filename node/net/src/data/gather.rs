@@ -21,7 +21,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeSet, VecDeque};
 use std::future::poll_fn;
 use std::ops::Range;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::Poll;
 
 /// Peers that a newcomer remembers while it looks for some with the data.
@@ -36,6 +36,9 @@ const UNDER_WAY: u64 = 4 * PIECE;
 
 /// Questions under way to a peer if the files are small.
 const ASKS: usize = 32;
+
+/// Most bytes of data that is fetched while it is used: a guess. Its nodes are 128 MB for each terabyte.
+const STREAMED: u64 = 4 << 40;
 
 /// A peer is given up after this many visits in a row without progress, and data that is damaged as often.
 const PATIENCE: u32 = 3;
@@ -73,8 +76,8 @@ pub async fn fetch<W: DataDialer, S: Store>(
     }
 }
 
-/// Fetches what `demand` names of the run's data, until nobody reads it any more. At first `first` is asked, later whoever
-/// takes part then. If nobody can be asked, it tries again, unless the data cannot be used yet.
+/// Fetches what `demand` names of the run's data, until nobody reads it any more. At first `first` is asked, later also
+/// the peers that take part then. If nobody has it, it tries again, unless the data cannot be used yet.
 ///
 /// # Errors
 ///
@@ -87,22 +90,38 @@ pub async fn supply<W: DataDialer, S: Store>(
     files: Digest,
 ) -> Result<(), FetchError> {
     let tell = &mut |_| {};
-    let job = RefCell::new(Job::new(store, tell, files, u64::MAX));
+    let job = RefCell::new(Job::new(store, tell, files, STREAMED));
     job.borrow_mut().demand = Some(demand);
+    let mut known = vec![Known::new(first)];
     loop {
-        let sources = demand.sources().into_iter().chain([first.clone()]);
-        let mut known: Vec<Known> = Vec::new();
-        for source in sources.take(MAX_KNOWN) {
-            if known.iter().all(|peer| peer.source.peer != source.peer) {
+        for source in demand.sources() {
+            if known.len() < MAX_KNOWN && known.iter().all(|peer| peer.source.peer != source.peer) {
                 known.push(Known::new(source));
             }
         }
-        match gather(way, &job, &mut known).await {
-            Ok(_) => {}
-            Err(why) if !demand.has_begun() => return Err(why),
-            Err(why) => {
+        let gathered = {
+            let mut gathering = pin!(gather(way, &job, &mut known));
+            let mut closed = pin!(demand.closed());
+            poll_fn(|context| match closed.as_mut().poll(context) {
+                Poll::Ready(()) => Poll::Ready(None),
+                Poll::Pending => gathering.as_mut().poll(context).map(Some),
+            })
+            .await
+        };
+        match gathered {
+            None => return Ok(()),
+            Some(Ok(_)) => {}
+            Some(Err(why)) if !job.borrow().store.has_begun() => return Err(why),
+            Some(Err(why)) => {
+                let rests = if matches!(why, FetchError::Here(_)) { 10 } else { 1 };
                 demand.failed(why.to_string());
-                way.rest().await;
+                for _ in 0..rests {
+                    way.rest().await;
+                }
+                // Those that could not be reached may be there again.
+                for peer in known.iter_mut().filter(|peer| peer.failures >= PATIENCE) {
+                    (peer.out, peer.failures) = (None, 0);
+                }
             }
         }
         if !demand.more().await {
@@ -121,11 +140,11 @@ async fn gather<W: DataDialer, S: Store>(
     let mut visits: Vec<(usize, Visit<'_>)> = Vec::new();
     loop {
         while visits.len() < VISITS && (visits.is_empty() || job.borrow().has_free()) {
-            // The least visited first, so that a peer that has failed is tried again after the others.
+            // Peers that gave nothing last come last; of the others, the least visited first.
             let open = known.iter_mut().enumerate();
             let open = open
                 .filter(|(at, peer)| peer.out.is_none() && visits.iter().all(|(visited, _)| visited != at));
-            let Some((at, peer)) = open.min_by_key(|(at, peer)| (peer.visits, *at)) else {
+            let Some((at, peer)) = open.min_by_key(|(at, peer)| (peer.rests, peer.visits, *at)) else {
                 break;
             };
             peer.visits += 1;

@@ -9,7 +9,7 @@
 //! A piece may be missing, cut off or spoilt, whatever wrote it. One that is not what was fetched is removed, so that
 //! it is fetched again. A piece that was proven is only read again as long as its modification time stays.
 //!
-//! Where the data is fetched while it is used, whoever reads a missing piece waits for it ([`Demand`]).
+//! Of streamed data, pieces are asked for before they are read ([`Demand`]).
 
 use super::demand::{Demand, Place};
 use super::error::DataError;
@@ -57,7 +57,7 @@ pub(super) struct Pieces {
     proofs: Vec<OnceLock<Blocks>>,
     /// The modification times of pieces that were proven.
     proven: Mutex<HashMap<Place, SystemTime>>,
-    /// Fetches what is missing.
+    /// Of streamed data.
     demand: Option<Arc<Demand>>,
     _used: Option<File>,
 }
@@ -86,13 +86,13 @@ impl Pieces {
         })
     }
 
-    /// The same, of which missing pieces are fetched when they are needed, until this is dropped.
+    /// The same as streamed data, of which pieces are fetched when they are needed, until this is dropped.
     pub fn on_demand(mut self, demand: Arc<Demand>) -> Self {
         self.demand = Some(demand);
         self
     }
 
-    /// What fetches missing pieces.
+    /// The demand for pieces, if the data is streamed.
     pub fn demand(&self) -> Option<&Arc<Demand>> {
         self.demand.as_ref()
     }
@@ -135,42 +135,21 @@ impl Pieces {
         Ok(self.proofs[file].get_or_init(|| proof))
     }
 
-    /// Reads a part of a file. Waits for what is missing, if it is fetched when it is needed.
+    /// Reads a part of a file. Of streamed data a piece that is missing is asked for again, but not waited for.
     pub fn part(&self, file: usize, range: Range<u64>) -> Result<Vec<u8>, DataError> {
-        self.read_all(range, |index, range, part| {
-            let before = part.len();
-            match (self.read(file, index, range.clone(), part), &self.demand) {
-                (Err(DataError::Lost { .. }), Some(demand)) => {
-                    part.truncate(before);
-                    demand.get((file, index)).map_err(DataError::NotFetched)?;
-                    self.read(file, index, range, part)
-                }
-                (read, _) => read,
-            }
-        })
-    }
-
-    /// Reads a part of a file, for another peer: waits for nothing.
-    pub fn part_here(&self, file: usize, range: Range<u64>) -> Result<Vec<u8>, DataError> {
-        let read = self.read_all(range, |index, range, part| self.read(file, index, range, part));
-        match (read, &self.demand) {
-            (Err(DataError::Lost { .. }), Some(_)) => Err(DataError::Elsewhere),
-            (read, _) => read,
-        }
-    }
-
-    /// Reads a part of a file piece by piece: `read` appends a part of one piece.
-    fn read_all(
-        &self,
-        range: Range<u64>,
-        mut read: impl FnMut(u64, Range<u64>, &mut Vec<u8>) -> Result<(), DataError>,
-    ) -> Result<Vec<u8>, DataError> {
         let mut part = Vec::with_capacity((range.end - range.start) as usize);
         let mut at = range.start;
         while at < range.end {
             let (index, start) = (at / PIECE, at / PIECE * PIECE);
             let end = range.end.min(start + PIECE);
-            read(index, at - start..end - start, &mut part)?;
+            let read = self.read(file, index, at - start..end - start, &mut part);
+            match (read, &self.demand) {
+                (Err(DataError::Lost { .. }), Some(demand)) => {
+                    demand.lost((file, index));
+                    return Err(DataError::Elsewhere);
+                }
+                (read, _) => read?,
+            }
             at = end;
         }
         Ok(part)

@@ -181,6 +181,11 @@ pub trait Store {
     /// Takes a checked piece of a file.
     fn put(&mut self, file: usize, piece: u64, bytes: &[u8]) -> Result<(), String>;
 
+    /// Whether the data can be used, though not all of it is here. The default is for data that is used as a whole.
+    fn has_begun(&self) -> bool {
+        false
+    }
+
     /// Turns the complete files into the finished data. If some turn out to be damaged, [`begin`](Self::begin) says so
     /// afterwards.
     fn finish(&mut self) -> Result<Self::Whole, String>;

@@ -49,7 +49,7 @@ impl Stock {
         self.0.data.path()
     }
 
-    /// The demand for missing pieces, if data is fetched while it is used.
+    /// The demand for pieces, if the data is streamed.
     pub fn demand(&self) -> Option<Arc<Demand>> {
         self.0.data.demand().cloned()
     }

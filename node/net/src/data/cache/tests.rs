@@ -379,75 +379,72 @@ async fn two_processes_do_not_fetch_the_same_at_once() {
 }
 
 #[tokio::test]
-async fn data_is_read_while_it_arrives_and_keeps_to_its_budget() {
+async fn streamed_data_is_read_as_it_arrives_and_keeps_to_its_budget() {
     let scratch = Scratch::new();
     let place = Place::new(scratch.0.join("new"), Digest([7; 32]));
-    let large = bytes(5 * PIECE as usize + 3);
+    let (model, large) = (bytes(2 * PIECE as usize), bytes(5 * PIECE as usize + 3));
     let proof = Blocks::of(&large[..]).unwrap();
-    let of = |index: u64| {
-        let Range { start, end } = piece(large.len() as u64, index);
-        &large[start as usize..end as usize]
+    let of = |file: usize, index: u64| {
+        let bytes = [&model, &large][file];
+        let Range { start, end } = piece(bytes.len() as u64, index);
+        &bytes[start as usize..end as usize]
     };
-    let budget = 3 * PIECE;
+    let budget = 5 * PIECE;
     let demand = Arc::new(Demand::new(budget));
     let (begun, path) = std::sync::mpsc::channel();
     let begun: Begun = Box::new(move |folder| begun.send(folder).unwrap());
     let fetching = place.fetching(|| ()).await.unwrap();
-    let mut store = Supplied::new(fetching, (demand.clone(), budget), begun);
-    let here = store.begin(&listing(true, &[("a", &large)])).unwrap();
-    assert!(here[0].missing.is_empty() && path.try_recv().is_err());
-    assert_eq!(demand.fresh(), [(0, 0)]);
-    store.prove(0, proof.nodes()).unwrap();
-    store.put(0, 0, of(0)).unwrap();
-    // Another process may fetch now too.
-    drop(place.fetching(|| panic!("it waits")).await.unwrap());
+    let whole: Whole = Some(|name| name == "a");
+    let mut store = Supplied::new(fetching, (demand.clone(), budget), whole, begun);
+    let here = store
+        .begin(&listing(true, &[("a", &model), ("b", &large)]))
+        .unwrap();
+    assert!(here.iter().all(|here| here.missing.is_empty()) && path.try_recv().is_err());
+    // All of the first, and one of the second.
+    let first = demand.wanted();
+    assert_eq!(first, [(0, 0), (0, 1), (1, 0)]);
+    store.prove(0, Blocks::of(&model[..]).unwrap().nodes()).unwrap();
+    store.prove(1, proof.nodes()).unwrap();
+    for (file, index) in first {
+        assert!(!store.has_begun());
+        store.put(file, index, of(file, index)).unwrap();
+    }
     let folder = path.try_recv().unwrap();
     let data = Data::on_demand(&folder, demand.clone()).unwrap();
-    let file = data.file("a").unwrap().unwrap();
-    let contents = Arc::new(file.contents().unwrap());
+    assert!(read(&data, "a") == model);
+    let file = data.file("b").unwrap().unwrap();
+    let contents = file.contents().unwrap();
     assert_eq!(contents.known_digest(), Some(Digest::of(&large)));
     assert_eq!(file.proof(), Some(proof));
     assert!(*contents.part(5..9).unwrap() == large[5..9]);
-    // Another peer is not kept waiting.
-    let away = file.part(PIECE..PIECE + 1).unwrap_err();
+    // Nobody waits for a piece that was not asked for.
+    let border = PIECE - 1..PIECE + 1;
+    let away = contents.part(border.clone()).unwrap_err();
     assert!(matches!(away, DataError::Elsewhere), "{away}");
-    assert!(!contents.have(iter::once(PIECE - 1..PIECE + 1), Duration::ZERO));
-    // One who needs it waits.
-    let reads = |range: Range<u64>| {
-        let contents = contents.clone();
-        std::thread::spawn(move || contents.part(range).unwrap().into_owned())
-    };
-    let arrives = |store: &mut Supplied, place: (usize, u64)| {
-        while !demand.fresh().contains(&place) {
-            std::thread::yield_now();
-        }
-        store.put(0, place.1, of(place.1)).unwrap();
-    };
-    assert_eq!(demand.fresh(), [(0, 1)]);
-    let reader = reads(PIECE - 2..2 * PIECE + 2);
-    store.put(0, 1, of(1)).unwrap();
-    arrives(&mut store, (0, 2));
-    let middle = PIECE as usize - 2..2 * PIECE as usize + 2;
-    assert!(reader.join().unwrap() == large[middle.clone()]);
-    // The oldest goes once there is no room.
-    for share in 0..2 {
+    assert!(!contents.have(iter::once(border.clone()), Duration::ZERO));
+    assert_eq!(demand.wanted(), [(1, 1)]);
+    store.put(1, 1, of(1, 1)).unwrap();
+    assert!(contents.have(iter::once(border.clone()), Duration::ZERO));
+    assert!(*contents.part(border).unwrap() == large[PIECE as usize - 1..PIECE as usize + 1]);
+    // The oldest go once there is no room, and what is pinned stays.
+    contents.pin(iter::once(0..1));
+    for index in 2..5 {
         demand.begin_share();
-        contents.have(iter::once(PIECE..3 * PIECE), Duration::ZERO);
-        demand.want(&[(0, 4 + share)]);
-        arrives(&mut store, (0, 4 + share));
+        contents.have(iter::once(index * PIECE..index * PIECE + 1), Duration::ZERO);
+        store.put(1, index, of(1, index)).unwrap();
     }
-    let left = |index: u64| folder.join(piece_name(0, index)).exists();
+    let left = |(file, index): (usize, u64)| folder.join(piece_name(file, index)).exists();
     assert_eq!(
-        [0, 1, 2, 3, 4, 5].map(left),
-        [false, true, true, false, true, true]
+        [(0, 0), (0, 1), (1, 0), (1, 1), (1, 2), (1, 3), (1, 4)].map(left),
+        [false, false, true, true, true, true, true]
     );
-    // One that is spoilt on the disk comes again.
-    fs::write(folder.join("0-1"), "something else").unwrap();
-    let reader = reads(PIECE - 2..2 * PIECE + 2);
-    arrives(&mut store, (0, 0));
-    arrives(&mut store, (0, 1));
-    assert!(reader.join().unwrap() == large[middle]);
-    drop((data, file));
-    drop(Arc::try_unwrap(contents).unwrap());
+    // One that is spoilt on the disk is asked for again.
+    fs::write(folder.join("1-4"), "something else").unwrap();
+    assert!(contents.have(iter::once(4 * PIECE..5 * PIECE), Duration::ZERO));
+    let spoilt = contents.part(4 * PIECE..5 * PIECE).unwrap_err();
+    assert!(matches!(spoilt, DataError::Elsewhere), "{spoilt}");
+    assert_eq!(demand.wanted(), [(1, 4)]);
+    assert!(!contents.have(iter::once(4 * PIECE..5 * PIECE), Duration::ZERO));
+    drop((data, file, contents));
     assert!(!demand.more().await);
 }

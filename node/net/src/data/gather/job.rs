@@ -80,9 +80,13 @@ impl<'a, S: Store> Job<'a, S> {
         }
     }
 
-    /// Opens the pieces that are wanted by now.
+    /// Opens the pieces that are wanted now, and closes those that no longer are.
     pub fn look(&mut self) {
-        for place in self.demand.map(Demand::fresh).unwrap_or_default() {
+        let Some(demand) = self.demand else { return };
+        let wanted: BTreeSet<Place> = demand.wanted().into_iter().collect();
+        self.open
+            .retain(|place, owing| *owing > 0 || wanted.contains(place));
+        for place in wanted {
             self.open.entry(place).or_insert(0);
         }
     }
@@ -152,7 +156,8 @@ impl<'a, S: Store> Job<'a, S> {
     /// A peer no longer owes a piece.
     pub fn release(&mut self, place: Place) {
         if let Some(owing) = self.open.get_mut(&place) {
-            *owing -= 1;
+            // It may have come from another peer, and be wanted again.
+            *owing = owing.saturating_sub(1);
         }
     }
 

@@ -750,6 +750,7 @@ proptest::proptest! {
 struct OnDemand<'a> {
     files: TestStore,
     demand: &'a Demand,
+    begun: bool,
 }
 
 impl Store for OnDemand<'_> {
@@ -763,9 +764,13 @@ impl Store for OnDemand<'_> {
 
     fn put(&mut self, file: usize, piece: u64, bytes: &[u8]) -> Result<(), String> {
         self.files.put(file, piece, bytes)?;
-        self.demand.begin();
+        self.begun = true;
         assert!(self.demand.put((file, piece), bytes.len() as u64).is_empty());
         Ok(())
+    }
+
+    fn has_begun(&self) -> bool {
+        self.begun
     }
 
     fn finish(&mut self) -> Result<(), String> {
@@ -774,13 +779,14 @@ impl Store for OnDemand<'_> {
 }
 
 #[test]
-fn what_is_wanted_comes_from_whoever_is_there_and_nothing_else() {
+fn wanted_pieces_come_from_any_peer_and_no_others_come() {
     let world = World::new(vec![hands_out(data(), &[]), hands_out(data(), &[])]);
     let demand = Demand::new(u64::MAX);
     let files = TestStore::new(data().to_vec(), data().to_vec());
     let mut store = OnDemand {
         files,
         demand: &demand,
+        begun: false,
     };
     let way = &world;
     let supplying = supply(&way, &mut store, &demand, source(0), listing_of(&data()).digest());
@@ -796,38 +802,39 @@ fn what_is_wanted_comes_from_whoever_is_there_and_nothing_else() {
         None
     };
     let places = [(0, 0), (0, 2), (0, 3), (1, 0)];
-    assert!(!demand.want(&places[..1]));
+    assert!(!demand.want(&places[..1], false));
     assert_eq!(pass(SECOND), None);
-    assert!(demand.want(&places[..1]) && !demand.want(&places[..2]));
+    assert!(demand.want(&places[..1], false) && !demand.want(&places[..2], false));
     assert_eq!(pass(SECOND), None);
     assert_eq!(world.peer(0, |server| server.asked.clone()), places[..2]);
     // It goes, and another takes part.
     world.peers.borrow_mut()[0] = None;
     demand.meet(vec![source(1)]);
-    assert!(!demand.want(&places[..3]));
+    assert!(!demand.want(&places[..3], false));
     assert_eq!(pass(SECOND), None);
-    assert!(demand.want(&places[..3]));
+    assert!(demand.want(&places[..3], false));
     assert_eq!(world.peer(1, |server| server.asked.clone()), places[2..3]);
     // Nobody is there for a while.
     let away = world.peers.borrow_mut()[1].take();
-    assert!(!demand.want(&places));
+    assert!(!demand.want(&places, false));
     assert_eq!(pass(20 * SECOND), None);
-    assert!(!demand.want(&places));
+    assert!(!demand.want(&places, false));
     world.peers.borrow_mut()[1] = away;
     assert_eq!(pass(5 * SECOND), None);
-    assert!(demand.want(&places));
+    assert!(demand.want(&places, false));
     demand.close();
     assert_eq!(pass(5 * SECOND), Some(Ok(())));
 }
 
 #[test]
-fn who_gets_nothing_at_first_is_told_why() {
+fn a_peer_that_gets_nothing_at_first_is_told_why() {
     let demand = Demand::new(u64::MAX);
     let world = World::new(vec![answers(Answer::Kept, &[])]);
     let files = TestStore::new(data().to_vec(), data().to_vec());
     let mut store = OnDemand {
         files,
         demand: &demand,
+        begun: false,
     };
     let way = &world;
     let supplied = supply(&way, &mut store, &demand, source(0), listing_of(&data()).digest());
