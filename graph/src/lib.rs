@@ -32,6 +32,7 @@
 
 mod blocks;
 mod budget;
+mod columns;
 mod error;
 mod fuse;
 mod gradients;
@@ -52,6 +53,7 @@ mod work;
 mod write;
 
 pub use blocks::{Blocks, Packing};
+pub use columns::{Column, HEADER_LENGTH, columns, header};
 pub use error::{GraphError, NodeName};
 pub use gradients::{NamedGradient, named_gradients};
 pub use graph::{Graph, Input, Output, Parameter, PassOptions, Role};

@@ -99,7 +99,7 @@ fn unpacked(packing: &str, view: &TensorView) -> Result<HostTensor, String> {
     HostTensor::new(packing.shape, Numbers::Floats(values))
 }
 
-fn tensor(view: &TensorView) -> Result<HostTensor, String> {
+pub(crate) fn tensor(view: &TensorView) -> Result<HostTensor, String> {
     let bytes = view.data();
     let numbers = match view.dtype() {
         Dtype::F32 => Numbers::Floats(words(bytes, f32::from_le_bytes)?),
