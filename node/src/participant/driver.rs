@@ -184,9 +184,14 @@ impl<L: Link> Driver<L> {
                     buffer,
                     local,
                 } => {
+                    // Samples that were handed out before come once only.
+                    let fresh = positions
+                        .iter()
+                        .filter(|range| range.start >= self.peer.head().cursor);
+                    let fresh: Vec<_> = fresh.cloned().collect();
                     let share = Share {
                         samples: self.shuffle.draws(&positions),
-                        ahead: self.shuffle.draws(&self.shuffle.ahead(&positions)),
+                        ahead: self.shuffle.draws(&self.shuffle.ahead(&fresh)),
                         params: buffer,
                         local,
                     };

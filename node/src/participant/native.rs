@@ -44,6 +44,7 @@ mod nearby;
 mod recording;
 mod restoring;
 mod samples;
+mod streaming;
 mod working;
 
 use gains::{Clock, Gains, evaluate_for};
@@ -281,7 +282,7 @@ struct NativeHost<'a> {
     /// The last state of the port mapping that others were told.
     outside: Option<Outside>,
     given: Tally,
-    /// The demand for data that is fetched while it is used.
+    /// The demand for streamed data.
     demand: Option<Arc<Demand>>,
     local: Local,
     start: Instant,
@@ -406,6 +407,7 @@ impl Host for NativeHost<'_> {
     }
 
     fn tell(&mut self, event: PeerEvent, driver: &Driver<QuicLink>) {
+        self.foresee(&event, driver.peer());
         if matches!(event, PeerEvent::Entered) {
             self.begin_record(driver.peer());
         }

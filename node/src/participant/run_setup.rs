@@ -418,7 +418,7 @@ pub(super) fn manifest(
         early_stop: run.early_stop,
         batch: run.batch,
         chunk: loaded.chunk,
-        stripes: stripes(loaded.chunk, run.batch),
+        stripes: stripes(loaded, run)?,
         micro_batch: run.micro_batch,
         layout,
         optimizer: run.optimizer.parse()?,
@@ -454,10 +454,25 @@ enum Model {
 pub(super) const SPLIT_COPIES: NonZeroU16 = NonZeroU16::new(2).expect("it is not 0");
 
 /// Chunks that are open at a time. As many as divide the batch, so that a member with the same place in each batch keeps to the same
-/// chunks; more than 64 would mix no better, and be more to keep.
-fn stripes(chunk: NonZeroU32, batch: NonZeroU32) -> NonZeroU16 {
-    let most = if chunk > NonZeroU32::MIN { 64 } else { 1 };
-    let divides = |open: &NonZeroU16| batch.get().is_multiple_of(open.get().into());
-    let found = (1..=most).rev().filter_map(NonZeroU16::new).find(divides);
-    found.unwrap_or(NonZeroU16::MIN)
+/// chunks. More than 64 would mix no better, and take more room.
+fn stripes(loaded: &LoadedTask, run: &NewRun) -> Result<NonZeroU16, Error> {
+    let batch = run.batch.get();
+    if loaded.chunk == NonZeroU32::MIN {
+        // The task has no data of its own that is large enough.
+        return match run.task_config.get("stream") {
+            Some(stream) if stream.as_bool() == Some(true) => Err(Error::Settings(
+                "stream=true is for data of your own: name it with --data",
+            )),
+            _ => Ok(NonZeroU16::MIN),
+        };
+    }
+    let divides = |open: &u16| batch.is_multiple_of((*open).into());
+    let most = (1..=64).rev().find(divides).unwrap_or(1);
+    match u32::from(most) < batch.min(8) {
+        true => Err(Error::Settings(
+            "with stream=true a batch takes samples of up to 64 places in the data alike, and nothing from 8 to 64 divides this \
+             batch: take one near it that is a multiple of 8",
+        )),
+        false => Ok(NonZeroU16::new(most).unwrap_or(NonZeroU16::MIN)),
+    }
 }

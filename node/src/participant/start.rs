@@ -1,6 +1,6 @@
 //! Starts a participant: assembles task, device, link, peer and disk, and runs them.
 
-use crate::data::fetch::{Guest, fetch_manifest};
+use crate::data::fetch::fetch_manifest;
 use crate::data::provision::Source;
 use crate::events::{Event, Sink};
 use crate::net::link::DialError;
@@ -365,9 +365,8 @@ impl<'a> Starting<'a> {
             Some(first) => first.clone(),
             None => self.ask(ticket, known).await.map_err(|_| missing)?.0,
         };
-        let guest = Guest::new(ticket, &self.folder.identity)?;
         let (setup, from) = fetch_data(
-            guest,
+            (ticket, &self.folder.identity),
             (first, files),
             manifest,
             &self.local,

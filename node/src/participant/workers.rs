@@ -31,6 +31,7 @@ pub enum WorkerResult {
 
 enum Job {
     Warm { samples: u64 },
+    Expect { samples: Vec<u64> },
     Contribute { round: Round, share: Share },
     Span { work: Box<SpanWork>, samples: Vec<u64> },
 }
@@ -112,6 +113,11 @@ impl Workers {
         let _ = self.jobs.send(Job::Warm { samples });
     }
 
+    /// Asks for the streamed data of these draws.
+    pub fn expect(&self, samples: Vec<u64>) {
+        let _ = self.jobs.send(Job::Expect { samples });
+    }
+
     /// Makes a contribution.
     pub fn contribute(&self, round: Round, share: Share) {
         let _ = self.jobs.send(Job::Contribute { round, share });
@@ -188,6 +194,10 @@ fn compute(
                 // The time for the rest delays others too, so shares must account for both.
                 ComputeResult::of(round, made, start.elapsed())
             }
+            Job::Expect { samples } => {
+                worker.expect(&samples);
+                continue;
+            }
             Job::Span { .. } => unreachable!("the model is not split"),
         };
         if let Some(memory) = &memory {
@@ -223,6 +233,8 @@ fn compute_spans(
                 pace.worked(awake, Instant::now(), processor_time);
                 ComputeResult::of_span(done, start.elapsed())
             }
+            // Their data is never streamed.
+            Job::Expect { .. } => continue,
             Job::Contribute { .. } => unreachable!("the model is split"),
         };
         if results.send(WorkerResult::Computed(Box::new(result))).is_err() {

@@ -66,15 +66,15 @@ pub trait Dataset: Send + Sync {
         self.batch(&samples)
     }
 
-    /// Asks for what these draws need, where data is fetched while it is used, and waits for so long at most. Returns whether all
-    /// of it is here. The default is for data that is here as a whole.
+    /// Asks for the data of these draws, if it is streamed, and waits for so long at most. Returns whether all of it is here. The
+    /// default is for data that is here as a whole.
     fn have(&self, draws: &[Draw], wait: Duration) -> bool {
         let _ = (draws, wait);
         true
     }
 
-    /// How many samples in a row lie side by side in the data, if peers should fetch only what they train on. Then the run's order
-    /// keeps each peer to few such chunks at a time. 1: any sample lies anywhere, and every peer needs all data.
+    /// How many samples in a row lie side by side in data that is *streamed*: each peer fetches only what it trains on, while it
+    /// trains. The run's order then keeps each peer to few such chunks at a time. 1: every peer needs all data.
     fn chunk(&self) -> NonZeroU32 {
         NonZeroU32::MIN
     }

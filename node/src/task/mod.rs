@@ -163,6 +163,13 @@ pub trait Task: Send + Sync + Sized + 'static {
         None
     }
 
+    /// Asks for the held-out data, if data is streamed, keeps it from then on, and waits for so long at most. Returns whether it is
+    /// here. The default is for data that is here as a whole.
+    fn have_held_out(&self, wait: Duration) -> bool {
+        let _ = wait;
+        true
+    }
+
     /// Scores of `model` on held-out data; none if there is none.
     fn evaluate(&self, model: &Self::Model, device: &Device) -> Option<Scores> {
         let _ = (model, device);

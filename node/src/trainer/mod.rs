@@ -92,6 +92,9 @@ pub struct Trainer<T: Task> {
     sum: Sum,
 }
 
+/// How long an evaluation waits for held-out data, if that is streamed. It keeps nobody waiting.
+const HELD_OUT: Duration = Duration::from_secs(20);
+
 /// The sums since parameters were loaded or the last sum was taken.
 #[derive(Default)]
 struct Sum {
@@ -127,6 +130,8 @@ impl<T: Task> Trainer<T> {
         options: TrainerOptions,
         largest: usize,
     ) -> Result<Self, WorkerError> {
+        // It comes while other things are made ready.
+        task.have_held_out(Duration::ZERO);
         let (model, _) = initial_model(&*task, options.seed);
         let layout = layout_of(&model, |name| task.rule(name))?;
         let on_device = places(&layout, &[], largest)?;
@@ -353,6 +358,9 @@ impl<T: Task> Worker for Trainer<T> {
 
     fn evaluate(&mut self) -> Pending<'_, Option<Eval>> {
         Box::pin(async move {
+            if !self.task.have_held_out(HELD_OUT) {
+                return Err(WorkerError::Late);
+            }
             let device = self.device.clone().without_autodiff();
             let score = || self.task.evaluate(&self.model.valid(), &device);
             let (scores, by_units) = {
@@ -361,6 +369,9 @@ impl<T: Task> Worker for Trainer<T> {
             };
             let Some(scores) = scores else { return Ok(None) };
             intact(&*self.task)?;
+            if !self.task.have_held_out(Duration::ZERO) {
+                return Err(WorkerError::Late);
+            }
             let eval = read_scores(scores).await?;
             // Perhaps a number is too large for halves.
             if by_units

@@ -39,15 +39,15 @@ pub(super) fn add_up<T: Task>(
         }
         std::thread::scope(|scope| {
             let start = |_| {
-                let (part, device) = (batches.next(), device.clone());
+                let (part, device) = (batches.next()?, device.clone());
                 let model = detached(model.clone());
-                scope.spawn(move || {
+                Ok(scope.spawn(move || {
                     keep_to(threads / wave);
-                    let made = part.and_then(|part| backward(task, &model, part, &device));
+                    let made = backward(task, &model, part, &device);
                     (model, made)
-                })
+                }))
             };
-            let running: Vec<_> = (0..wave).map(start).collect();
+            let running: Vec<_> = (0..wave).map(start).collect::<Result<_, WorkerError>>()?;
             running.into_iter().try_for_each(|thread| {
                 let (model, made) = thread
                     .join()

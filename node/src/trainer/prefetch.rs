@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::worker::WorkerError;
 use crate::task::{Batch, Dataset, Task, TaskError, drawn};
 
-/// How long a batch waits for data that is fetched while it is used. The other members wait as long.
-const LATE: Duration = Duration::from_secs(10);
+/// How long the batches of an order wait for streamed data in all. The other members wait as long, and take a member that needs
+/// much longer than usual for dead.
+const LATE: Duration = Duration::from_millis(500);
 
 /// A batch, and its number of samples.
 pub(super) struct Part<T: Task> {
@@ -34,9 +35,10 @@ pub(super) struct Prefetcher<T: Task> {
     orders: Option<Sender<Order<T>>>,
 }
 
-/// Batches to make, and the channel for them.
+/// Batches to make, until when their data may come, and the channel for them.
 struct Order<T: Task> {
     parts: VecDeque<Vec<u64>>,
+    until: Instant,
     made: SyncSender<Made<T>>,
 }
 
@@ -57,13 +59,16 @@ impl<T: Task> Prefetcher<T> {
         let thread = thread::Builder::new().name("annulus-batches".into());
         // A browser cannot start a thread.
         let started = thread.spawn(move || {
-            for Order { parts, made } in queue {
-                // The other end is dropped once no more are wanted.
-                let _ = parts.iter().try_for_each(|part| {
-                    made.send(make(&*by, seed, part))?;
+            for Order { parts, until, made } in queue {
+                for part in parts {
+                    let batch = make(&*by, seed, &part, until.saturating_duration_since(Instant::now()));
+                    let failed = batch.is_err();
+                    // The other end is dropped once no more are wanted.
+                    if made.send(batch).is_err() || failed {
+                        break;
+                    }
                     counted.fetch_add(part.len() as u64, Ordering::Relaxed);
-                    Ok::<_, mpsc::SendError<_>>(())
-                });
+                }
             }
         });
         Self {
@@ -81,7 +86,8 @@ impl<T: Task> Prefetcher<T> {
         };
         let (made, batches) = mpsc::sync_channel(waiting);
         // If the thread has panicked, the caller notices when the batch is missing.
-        let _ = orders.send(Order { parts, made });
+        let until = Instant::now() + LATE;
+        let _ = orders.send(Order { parts, until, made });
         Batches::Ahead(batches)
     }
 }
@@ -99,23 +105,26 @@ impl<T: Task> Batches<T> {
     pub(super) fn next(&mut self) -> Result<Part<T>, WorkerError> {
         match self {
             Self::Ahead(made) => made.recv().expect("the data set has made the batch"),
-            Self::Inline(task, seed, parts) => make(
-                &**task,
-                *seed,
-                &parts.pop_front().expect("a batch that was ordered"),
-            ),
+            Self::Inline(task, seed, parts) => {
+                let part = parts.pop_front().expect("a batch that was ordered");
+                make(&**task, *seed, &part, Duration::ZERO)
+            }
         }
     }
 }
 
-fn make<T: Task>(task: &T, seed: u64, draws: &[u64]) -> Made<T> {
+fn make<T: Task>(task: &T, seed: u64, draws: &[u64], wait: Duration) -> Made<T> {
     let dataset = task.dataset();
     let drawn = drawn(dataset, seed, draws);
-    if !dataset.have(&drawn, LATE) {
+    if !dataset.have(&drawn, wait) {
         return Err(WorkerError::Late);
     }
     let batch = dataset.drawn(&drawn);
     intact(task)?;
+    // A piece may have turned out to be spoilt.
+    if !dataset.have(&drawn, Duration::ZERO) {
+        return Err(WorkerError::Late);
+    }
     Ok(Part {
         samples: draws.len(),
         batch,

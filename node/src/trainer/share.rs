@@ -10,7 +10,7 @@ use std::ops::Range;
 pub struct Share {
     /// Samples of the data set, in the order in which they count.
     pub samples: Vec<u64>,
-    /// Those that a later share will probably have, where data is fetched while it is used.
+    /// Those that a later share will probably have, if the data is streamed.
     pub ahead: Vec<u64>,
     /// The parameters. The result comes in the same allocation.
     pub params: Vec<f32>,
@@ -49,10 +49,9 @@ impl Contributor {
             params,
             local,
         } = share;
-        // All at once, so that what is not here comes together.
+        // All at once, so that their data comes together.
         worker.expect(&samples);
-        worker.expect(&ahead);
-        match local {
+        let made = match local {
             None => worker.gradient(params, &samples).await,
             Some(round) => {
                 let manifest = &self.manifest;
@@ -61,7 +60,10 @@ impl Contributor {
                     .get_or_insert_with(|| LocalOptimizer::new(manifest));
                 local_steps(worker, manifest, (&round, optimizer), params, &samples).await
             }
-        }
+        };
+        // Later, since this share's data comes first.
+        worker.expect(&ahead);
+        made
     }
 }
 

@@ -43,8 +43,7 @@ pub trait Worker: Send {
         let _ = samples_per_second;
     }
 
-    /// Asks for what these draws need, of data that is fetched while it is used. A later round will probably need them. It waits
-    /// for nothing.
+    /// Asks for the streamed data of these draws, which this round or a later one will probably need. It waits for nothing.
     fn expect(&mut self, samples: &[u64]) {
         let _ = samples;
     }
@@ -257,8 +256,8 @@ pub enum WorkerError {
         /// What the task says.
         reason: String,
     },
-    /// What a batch needs of the data did not come in time.
-    #[error("the data for it did not come in time from other peers")]
+    /// Streamed data did not come in time.
+    #[error("its data did not come from other peers in time")]
     Late,
     /// Nothing could be generated.
     #[error("{reason}")]

@@ -1,6 +1,5 @@
 //! A participant's record on its disk: the ledger, checkpoints, and the peers that it knows.
 
-use crate::data::provision::Source;
 use crate::net::identity::Identity;
 use crate::net::quic::QuicLink;
 use crate::participant::driver::Driver;
@@ -9,7 +8,6 @@ use crate::participant::native::{NativeHost, Participant, end};
 use crate::participant::right::Right;
 use crate::store::checkpoint_writer::Written;
 use crate::store::save_now;
-use annulus_core::ledger::Member;
 use annulus_core::peer::{Commit, Event as PeerEvent};
 use annulus_core::{Digest, Peer};
 use std::path::PathBuf;
@@ -51,18 +49,6 @@ impl NativeHost<'_> {
     /// Saves the members and their addresses for the next start.
     pub(super) fn remember(&mut self, event: &PeerEvent, peer: &Peer) {
         let may_be_new = matches!(event, PeerEvent::Entered | PeerEvent::Member { .. });
-        if may_be_new && let Some(demand) = &self.demand {
-            let others = peer
-                .head()
-                .members
-                .iter()
-                .filter(|member| member.peer != peer.me());
-            let source = |member: &Member| Source {
-                peer: member.peer,
-                contact: member.contact.clone(),
-            };
-            demand.meet(others.map(source).collect());
-        }
         if may_be_new && self.known.meet(peer.me(), peer.head().members.iter()) {
             self.checkpoint_writer.know(self.known.clone());
         }

@@ -100,7 +100,7 @@ impl Part {
 }
 
 impl NativeHost<'_> {
-    /// The device has made its part, or not.
+    /// Takes the device's result.
     pub(super) fn on_computed(&mut self, result: ComputeResult, driver: &mut Driver<QuicLink>) {
         self.working.made();
         match result {
@@ -109,9 +109,14 @@ impl NativeHost<'_> {
                 self.feed(input, driver);
             }
             ComputeResult::Refused(input, why) => {
-                // That it is late may be so for a while.
+                // It may be late for many rounds.
                 if why != WorkerError::Late || self.refused.as_ref() != Some(&why) {
-                    self.warn(format!("this peer's contribution does not count: {why}"));
+                    let more = self.demand.as_ref().filter(|_| why == WorkerError::Late);
+                    let more = more
+                        .and_then(|demand| demand.why())
+                        .map(|why| format!(" ({why})"));
+                    let more = more.unwrap_or_default();
+                    self.warn(format!("this peer's contribution does not count: {why}{more}"));
                 }
                 self.refused = Some(why);
                 self.feed(input, driver);

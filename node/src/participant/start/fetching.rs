@@ -5,18 +5,22 @@ use crate::data::fetch::Guest;
 use crate::data::gather::fetch;
 use crate::data::provision::{FetchError, News, Source};
 use crate::events::{Event, Sink};
+use crate::net::identity::Identity;
+use crate::net::ticket::Ticket;
 use crate::options::Local;
 use crate::participant::error::Error;
-use crate::participant::run_data::check_data;
+use crate::participant::run_data::{check_data, find};
 use crate::participant::run_setup::RunSetup;
 use crate::task_factory::TaskFactory;
 use annulus_core::{Digest, Manifest};
 use std::num::NonZeroU32;
 use std::path::Path;
+use std::sync::Arc;
 
-/// Fetches the run's data into the cache, and sets up what computes. Also returns a peer that still answers.
+/// Fetches the run's data into the cache, or what is needed first of streamed data, and sets up what computes. Also returns a peer
+/// that still answers.
 pub(super) async fn fetch_data(
-    guest: Guest,
+    (ticket, identity): (&Ticket, &Arc<Identity>),
     (first, files): (Source, Digest),
     manifest: &Manifest,
     local: &Local,
@@ -30,6 +34,20 @@ pub(super) async fn fetch_data(
         let message = "waiting for another process on this machine, which fetches the same data".into();
         sink(Event::Warning { message });
     };
+    let budget = local.cache.unwrap_or(cache::LIMIT);
+    // An outside process reads plain files.
+    if manifest.chunk > NonZeroU32::MIN && !local.external {
+        // Pieces come and go, so no other peer may rely on them.
+        let own = Place::new(local.out.join("data"), manifest.data);
+        let fetching = own.fetching(wait).await;
+        let fetching = fetching.map_err(|error| failed(FetchError::Here(error.to_string())))?;
+        let whole = find(factories, &manifest.task)?.inner;
+        let by = (ticket.clone(), identity.clone());
+        let data = Guest::supply(by, (first.clone(), files), fetching, budget, whole).await;
+        let setup = RunSetup::on_demand(manifest, data.map_err(failed)?, local, factories)?;
+        let _ = place.share_with(manifest.run_id(), !local.keep_data);
+        return Ok((setup, first));
+    }
     let fetching = place.fetching(wait).await;
     let fetching = fetching.map_err(|error| failed(FetchError::Here(error.to_string())))?;
     let setup = |path| {
@@ -43,13 +61,6 @@ pub(super) async fn fetch_data(
     if let Some(path) = place.found()
         && let Ok(setup) = setup(path)
     {
-        return Ok((setup, first));
-    }
-    let budget = local.cache.unwrap_or(cache::LIMIT);
-    if manifest.chunk > NonZeroU32::MIN {
-        let data = guest.supply(fetching, (first.clone(), files), budget).await;
-        let setup = RunSetup::on_demand(manifest, data.map_err(failed)?, local, factories)?;
-        let _ = place.share_with(manifest.run_id(), !local.keep_data);
         return Ok((setup, first));
     }
     let (mut told, mut waits) = (None, false);
@@ -71,6 +82,7 @@ pub(super) async fn fetch_data(
     };
     let is_it = |path: &Path| check_data(manifest, (path, local.memory), factories);
     let mut store = fetching.into_store(budget, is_it);
+    let guest = Guest::new(ticket, identity)?;
     let fetched = fetch(&guest, &mut store, first, files, budget, &mut tell).await;
     guest.leave().await;
     let (path, from) = fetched.map_err(failed)?;

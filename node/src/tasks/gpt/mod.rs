@@ -17,6 +17,7 @@ pub mod windows;
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Device, Tensor, TensorData};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::init;
 use crate::task::{
@@ -208,6 +209,16 @@ impl Task for Gpt {
         } = batch;
         let x = model.blocks(embed(model, inputs, windows, device));
         loss(model, x, targets, device)
+    }
+
+    fn have_held_out(&self, wait: Duration) -> bool {
+        let (starts, rest) = self.windows.held_out(self.config.eval_windows as u64);
+        let length = self.shape.context as u64 + 1;
+        let whole = starts.into_iter().map(|start| start..start + length);
+        let rest = rest.map(|(start, length)| start..start + length as u64 + 1);
+        let ranges = whole.chain(rest);
+        self.windows.text().pin(ranges.clone());
+        self.windows.text().have(ranges, wait)
     }
 
     fn evaluate(&self, model: &Transformer, device: &Device) -> Option<Scores> {

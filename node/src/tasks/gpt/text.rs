@@ -201,8 +201,12 @@ impl Text {
         self.digest
     }
 
-    /// Asks for these bytes, if they are fetched when they are needed, and waits for so long at most. Returns whether all are
-    /// here.
+    /// Of a streamed text: asks for these bytes, and keeps them from then on.
+    pub fn pin(&self, ranges: impl Iterator<Item = Range<u64>>) {
+        self.bytes.pin(ranges);
+    }
+
+    /// Of a streamed text: asks for these bytes, and waits for so long at most. Returns whether all are here.
     pub fn have(&self, ranges: impl Iterator<Item = Range<u64>>, wait: Duration) -> bool {
         self.bytes.have(ranges, wait)
     }
@@ -225,12 +229,12 @@ impl Text {
             }
         };
         match self.bytes.part(bytes) {
-            Ok(part) => self.tokens_of(&part, (at % STRIDE) as usize, count, into),
-            Err(error) => {
-                self.lost.get_or_init(|| error.to_string());
-                into.resize(into.len() + count, 0);
-            }
+            Ok(part) => return self.tokens_of(&part, (at % STRIDE) as usize, count, into),
+            // It may come; `have` tells.
+            Err(DataError::Elsewhere) => {}
+            Err(error) => drop(self.lost.get_or_init(|| error.to_string())),
         }
+        into.resize(into.len() + count, 0);
     }
 
     /// Appends the tokens of `bytes`. For characters: `count` of them, after the first `before`.

@@ -15,6 +15,8 @@ pub struct ModelFileConfig {
     pub as_is: bool,
     /// The file of the folder whose weights the run starts from; empty: those of the model.
     pub init: String,
+    /// Whether samples are read when they are needed: by a peer that lacks them from others, while it trains.
+    pub stream: bool,
 }
 
 impl Default for ModelFileConfig {
@@ -24,6 +26,7 @@ impl Default for ModelFileConfig {
             held_out_by: HeldOutBy::Draw,
             as_is: false,
             init: String::new(),
+            stream: false,
         }
     }
 }

@@ -4,20 +4,23 @@
 //! each other, so only the founder of a run needs them. The parameters keep the names and shapes of the state_dict.
 
 mod config;
+mod file;
+mod folder;
 pub mod samples;
 
 pub use config::ModelFileConfig;
 
 use annulus_core::Digest;
 use annulus_graph::{
-    Graph, GraphError, GraphModel, HostTensor, Output, PassOptions, ReadOptions, Role, StepInput, Stepped,
-    Steps, Work, read_tensors, with_values,
+    Graph, GraphError, GraphModel, Output, PassOptions, Role, StepInput, Stepped, Steps, Work, read_tensors,
+    with_values,
 };
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use super::init;
 use crate::task::{
@@ -25,17 +28,17 @@ use crate::task::{
     Tested, floats, follow, pieces,
 };
 use crate::trainer::with_tensors;
-use samples::{Batch, Evaluated, Samples, evaluated};
+use file::SampleFile;
+use folder::{Files, inputs, missing};
+use samples::{Batch, Evaluated, Samples, evaluated, evaluated_by};
 
 /// The files of an exported folder.
 const MODEL: &str = "model.onnx";
 const WEIGHTS: &str = "weights.safetensors";
 const SAMPLES: &str = "samples.safetensors";
 
-/// Samples to evaluate at once, and at most. Guesses: a batch that fits where training batches do, and enough of them for a
-/// loss with two digits.
+/// Samples to evaluate at once: a batch that fits where training batches do, a guess.
 const EVALUATION_BATCH: usize = 32;
-const MOST_EVALUATED: usize = 2_048;
 
 /// Samples that a model is tried with when it is read.
 const PROBED: usize = 3;
@@ -63,6 +66,9 @@ impl ModelFile {
             return Err(format!("held_out={} is not from 0 to below 1", config.held_out).into());
         }
         let files = Files::read(config, data)?;
+        if config.stream {
+            return Self::streamed(config, &files, data);
+        }
         let samples = init::bytes(data, SAMPLES)?.ok_or_else(|| missing(data, SAMPLES))?;
         let graph = files.graph(config)?;
         let tensors = read_tensors(&samples).map_err(|error| format!("{SAMPLES}: {error}"))?;
@@ -74,6 +80,23 @@ impl ModelFile {
         };
         let samples = Samples::new(inputs(&graph, tensors)?, classes.as_deref(), held_out, digest)?;
         Self::of(graph, samples)
+    }
+
+    /// The same, of samples that are read when they are needed.
+    fn streamed(config: &ModelFileConfig, files: &Files, data: &Data) -> Result<Self, TaskError> {
+        let samples = data.file(SAMPLES)?.ok_or_else(|| missing(data, SAMPLES))?;
+        let graph = files.graph(config)?;
+        let (mut samples, facts) =
+            SampleFile::open(&samples).map_err(|error| format!("{SAMPLES}: {error}"))?;
+        let names = samples.columns().iter().map(|column| (column.name.clone(), ()));
+        let names = inputs(&graph, names.collect())?;
+        samples.keep(&names.into_iter().map(|(name, ())| name).collect::<Vec<_>>());
+        let digest = files.digest(&samples.digest().0);
+        let held_out = match evaluated_by(&facts)? {
+            Some(last) => Evaluated::Given(last),
+            None => Evaluated::Share(config.held_out, config.held_out_by),
+        };
+        Self::of(graph, Samples::streamed(samples, held_out, digest)?)
     }
 
     fn of(mut graph: Graph, samples: Samples) -> Result<Self, TaskError> {
@@ -122,69 +145,6 @@ impl ModelFile {
     }
 }
 
-/// The files of a model.
-struct Files {
-    model: Vec<u8>,
-    weights: Option<Vec<u8>>,
-    /// The weights that the run starts from.
-    start: Option<Vec<u8>>,
-    /// Bytes of memory that the model may take when it is read.
-    memory: Option<u64>,
-}
-
-impl Files {
-    fn read(config: &ModelFileConfig, data: &Data) -> Result<Self, TaskError> {
-        Ok(Self {
-            model: init::bytes(data, MODEL)?.ok_or_else(|| missing(data, MODEL))?,
-            weights: init::bytes(data, WEIGHTS)?,
-            start: init::weights(&config.init, data)?,
-            memory: data.memory(),
-        })
-    }
-
-    /// Covers the model and its samples.
-    fn digest(&self, samples: &[u8]) -> Digest {
-        let mut hasher = blake3::Hasher::new();
-        let files: [&[u8]; 3] = [&self.model, self.weights.as_deref().unwrap_or_default(), samples];
-        for file in files.into_iter().chain(self.start.as_deref()) {
-            hasher.update(&(file.len() as u64).to_le_bytes()).update(file);
-        }
-        Digest(*hasher.finalize().as_bytes())
-    }
-
-    fn graph(&self, config: &ModelFileConfig) -> Result<Graph, TaskError> {
-        let mut options = ReadOptions {
-            as_is: config.as_is,
-            ..ReadOptions::default()
-        };
-        let bytes = &mut options.limits.bytes;
-        *bytes = self.memory.map_or(*bytes, |memory| memory.min(*bytes));
-        let mut graph = Graph::read(&self.model, self.weights.as_deref(), &options)?;
-        if let Some(start) = &self.start {
-            init::fit((&config.init, start), |tensors| graph.start_from(tensors))?;
-        }
-        Ok(graph)
-    }
-}
-
-fn missing(data: &Data, name: &str) -> String {
-    format!("{} has no {name}; export the model again", data.path().display())
-}
-
-/// The samples' tensors that the model takes.
-fn inputs(graph: &Graph, tensors: Vec<(String, HostTensor)>) -> Result<Vec<(String, HostTensor)>, TaskError> {
-    let is_input = |name: &str| graph.inputs().iter().any(|input| input.name == name);
-    let found: Vec<_> = tensors.into_iter().filter(|(name, _)| is_input(name)).collect();
-    let lacks = graph
-        .inputs()
-        .iter()
-        .find(|input| found.iter().all(|(name, _)| *name != input.name));
-    match lacks {
-        Some(input) => Err(format!("{SAMPLES} has no `{}`, which the model takes", input.name).into()),
-        None => Ok(found),
-    }
-}
-
 impl Task for ModelFile {
     type Model = GraphModel;
     type Dataset = Samples;
@@ -200,6 +160,10 @@ impl Task for ModelFile {
         (
             "held_out_by=draw|last",
             "which samples these are: some of each class, drawn by their numbers, or the last ones",
+        ),
+        (
+            "stream=true|false",
+            "each peer reads and fetches only the samples that it trains on, while it trains",
         ),
         (
             "as_is=true|false",
@@ -277,8 +241,12 @@ impl Task for ModelFile {
         })
     }
 
+    fn have_held_out(&self, wait: Duration) -> bool {
+        self.samples.have_held_out(wait)
+    }
+
     fn evaluate(&self, model: &GraphModel, device: &Device) -> Option<Scores> {
-        let count = self.samples.held_out().min(MOST_EVALUATED);
+        let count = self.samples.evaluated();
         if count == 0 {
             return None;
         }
@@ -454,7 +422,7 @@ impl Stages<GraphModel, Batch> for ModelFile {
     }
 
     fn held_out(&self, number: usize) -> Option<HeldOut<Batch>> {
-        let count = self.samples.held_out().min(MOST_EVALUATED);
+        let count = self.samples.evaluated();
         let start = number * EVALUATION_BATCH;
         let end = count.min(start + EVALUATION_BATCH);
         (start < end).then(|| HeldOut {

@@ -5,22 +5,36 @@
 use annulus_core::Digest;
 use annulus_graph::{HostTensor, Numbers, metadata_of};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::num::NonZeroU32;
 use std::ops::Range;
+use std::time::Duration;
 
-use crate::task::{Dataset, TaskError};
+use super::file::SampleFile;
+use crate::task::{Dataset, Draw, TaskError};
 
 /// Samples to train on, and some that are held out.
 #[derive(Debug)]
 pub struct Samples {
-    /// One tensor for each input of the model.
-    tensors: Vec<(String, HostTensor)>,
-    /// The rows of the tensors to train on, then those that are held out.
-    rows: Vec<usize>,
+    rows: Rows,
     trained: usize,
+    held_out: usize,
     /// How those that are held out were chosen, in words.
     chosen: &'static str,
     digest: Digest,
+}
+
+/// Where the samples are.
+#[derive(Debug)]
+enum Rows {
+    Memory {
+        /// One tensor for each input of the model.
+        tensors: Vec<(String, HostTensor)>,
+        /// The rows of the tensors to train on, then those that are held out.
+        order: Vec<usize>,
+    },
+    /// In a file, in the order in which they lie there.
+    File(SampleFile),
 }
 
 /// Which samples are held out.
@@ -43,6 +57,16 @@ pub enum Evaluated {
     Given(usize),
 }
 
+/// Most samples that an evaluation looks at: enough for a loss with two digits, a guess.
+const MOST_EVALUATED: usize = 2_048;
+
+/// Most chunks of a streamed file that it looks at. Each peer keeps them.
+const EVALUATED_CHUNKS: usize = 16;
+
+/// Samples of a streamed file that a model is tried on when it is read, and how long they may take.
+const FIRST: usize = 16;
+const FIRST_WAIT: Duration = Duration::from_secs(60);
+
 /// Says in the file's metadata how many samples at its end only evaluate.
 const EVALUATED: &str = "evaluated";
 
@@ -52,7 +76,19 @@ const EVALUATED: &str = "evaluated";
 ///
 /// If it is damaged.
 pub fn evaluated(file: &[u8]) -> Result<Option<usize>, TaskError> {
-    let said = metadata_of(file, EVALUATED)?;
+    said_evaluated(metadata_of(file, EVALUATED)?)
+}
+
+/// The same, by a file's metadata.
+///
+/// # Errors
+///
+/// As there.
+pub fn evaluated_by(facts: &HashMap<String, String>) -> Result<Option<usize>, TaskError> {
+    said_evaluated(facts.get(EVALUATED).cloned())
+}
+
+fn said_evaluated(said: Option<String>) -> Result<Option<usize>, TaskError> {
     let count = said.map(|text| {
         text.parse()
             .map_err(|_| format!("samples.safetensors says {EVALUATED}={text}, which is no number").into())
@@ -82,18 +118,10 @@ impl Samples {
         evaluated: Evaluated,
         digest: Digest,
     ) -> Result<Self, TaskError> {
-        let mut counts = tensors
+        let counts = tensors
             .iter()
             .map(|(name, tensor)| (name, tensor.shape().first().copied()));
-        let Some((first, Some(count))) = counts.next() else {
-            return Err("samples.safetensors has no sample; export the model with a data set".into());
-        };
-        if let Some((name, other)) = counts.find(|(_, other)| *other != Some(count)) {
-            let other = other.unwrap_or(0);
-            let problem =
-                format!("samples.safetensors has {count} samples of `{first}`, but {other} of `{name}`");
-            return Err(problem.into());
-        }
+        let count = check_counts(counts)?;
         let (held_out, by) = match evaluated {
             // Rounds down, so a few samples are all trained on.
             Evaluated::Share(share, by) => ((count as f64 * share) as usize, by),
@@ -123,15 +151,57 @@ impl Samples {
             }
         };
         Ok(Self {
-            tensors,
-            rows,
+            rows: Rows::Memory { tensors, order: rows },
             trained,
+            held_out,
             chosen: match (evaluated, by, classes) {
                 (Evaluated::Given(_), ..) => "as the folder says",
                 (_, HeldOutBy::Last, _) => "the last ones",
                 (_, HeldOutBy::Draw, Some(_)) => "drawn from each class alike",
                 (_, HeldOutBy::Draw, None) => "drawn by their numbers",
             },
+            digest,
+        })
+    }
+
+    /// Samples in a file, of which the last ones are held out.
+    ///
+    /// # Errors
+    ///
+    /// If its columns do not have the same number of samples, or there are too few to read them in chunks.
+    pub fn streamed(file: SampleFile, evaluated: Evaluated, digest: Digest) -> Result<Self, TaskError> {
+        let count = check_counts(
+            file.columns()
+                .iter()
+                .map(|column| (&column.name, Some(column.rows as usize))),
+        )?;
+        let (held_out, chosen) = match evaluated {
+            Evaluated::Share(share, _) => ((count as f64 * share) as usize, "the last ones"),
+            Evaluated::Given(last) => (last, "as the folder says"),
+        };
+        let trained = count.saturating_sub(held_out);
+        let chunk = file.chunk().get() as usize;
+        let first: Vec<u64> = (0..count.min(FIRST) as u64).collect();
+        if !file.have(&first, FIRST_WAIT) {
+            return Err(format!(
+                "no peer has sent the first samples within {} s",
+                FIRST_WAIT.as_secs()
+            )
+            .into());
+        }
+        if trained < 2 * chunk {
+            let problem = format!(
+                "stream=true is for data of many megabytes, and this folder has {trained} samples to train on, fewer than {}: leave \
+                 it out",
+                2 * chunk
+            );
+            return Err(problem.into());
+        }
+        Ok(Self {
+            rows: Rows::File(file),
+            trained,
+            held_out,
+            chosen,
             digest,
         })
     }
@@ -152,7 +222,27 @@ impl Samples {
 
     /// How many samples are held out.
     pub fn held_out(&self) -> usize {
-        self.rows.len() - self.trained
+        self.held_out
+    }
+
+    /// How many of them an evaluation looks at.
+    pub fn evaluated(&self) -> usize {
+        let most = match &self.rows {
+            Rows::Memory { .. } => MOST_EVALUATED,
+            // Each peer fetches and keeps them.
+            Rows::File(file) => MOST_EVALUATED.min(EVALUATED_CHUNKS * file.chunk().get() as usize),
+        };
+        self.held_out.min(most)
+    }
+
+    /// Of streamed samples: asks for the first of those that are held out, keeps them, and waits for so long at most. Returns
+    /// whether they are here.
+    pub fn have_held_out(&self, wait: Duration) -> bool {
+        let Rows::File(file) = &self.rows else { return true };
+        let first = self.trained as u64;
+        let rows: Vec<u64> = (first..first + self.evaluated() as u64).collect();
+        file.pin(&rows);
+        file.have(&rows, wait)
     }
 
     /// Some of the held-out samples.
@@ -167,15 +257,21 @@ impl Samples {
 
     /// The samples with these numbers: those to train on, then those that are held out.
     fn pick(&self, numbers: Vec<usize>) -> Batch {
-        let rows: Vec<usize> = numbers.iter().map(|number| self.rows[*number]).collect();
-        let inputs = self.tensors.iter().map(|(name, tensor)| {
-            let mut shape = tensor.shape().to_vec();
-            let each: usize = shape[1..].iter().product();
-            shape[0] = numbers.len();
-            let places = rows.iter().flat_map(|row| row * each..(row + 1) * each);
-            let picked = HostTensor::new(shape, tensor.numbers().pick(places));
-            (name.clone(), picked.expect("as many numbers as the shape says"))
-        });
+        let inputs = match &self.rows {
+            Rows::Memory { tensors, order } => {
+                let rows: Vec<usize> = numbers.iter().map(|number| order[*number]).collect();
+                let pick = |(name, tensor): &(String, HostTensor)| {
+                    let mut shape = tensor.shape().to_vec();
+                    let each: usize = shape[1..].iter().product();
+                    shape[0] = numbers.len();
+                    let places = rows.iter().flat_map(|row| row * each..(row + 1) * each);
+                    let picked = HostTensor::new(shape, tensor.numbers().pick(places));
+                    (name.clone(), picked.expect("as many numbers as the shape says"))
+                };
+                tensors.iter().map(pick).collect()
+            }
+            Rows::File(file) => file.rows(&numbers.iter().map(|number| *number as u64).collect::<Vec<_>>()),
+        };
         let mut hasher = blake3::Hasher::new();
         for number in &numbers {
             hasher.update(&(*number as u64).to_le_bytes());
@@ -183,7 +279,7 @@ impl Samples {
         let mut seed = [0; 8];
         hasher.finalize_xof().fill(&mut seed);
         Batch {
-            inputs: inputs.collect(),
+            inputs,
             seed: u64::from_le_bytes(seed),
         }
     }
@@ -204,8 +300,48 @@ impl Dataset for Samples {
         self.pick(samples.iter().map(|sample| *sample as usize).collect())
     }
 
+    fn have(&self, draws: &[Draw], wait: Duration) -> bool {
+        let Rows::File(file) = &self.rows else { return true };
+        file.have(&draws.iter().map(|draw| draw.sample).collect::<Vec<_>>(), wait)
+    }
+
+    fn chunk(&self) -> NonZeroU32 {
+        match &self.rows {
+            Rows::Memory { .. } => NonZeroU32::MIN,
+            Rows::File(file) => file.chunk(),
+        }
+    }
+
     fn row(&self, sample: u64) -> u64 {
-        self.rows[sample as usize] as u64
+        match &self.rows {
+            Rows::Memory { order, .. } => order[sample as usize] as u64,
+            Rows::File(_) => sample,
+        }
+    }
+
+    fn intact(&self) -> Result<(), TaskError> {
+        match &self.rows {
+            Rows::Memory { .. } => Ok(()),
+            Rows::File(file) => file.intact(),
+        }
+    }
+}
+
+/// The number of samples, if it is the same of each input.
+fn check_counts<'a>(
+    mut counts: impl Iterator<Item = (&'a String, Option<usize>)>,
+) -> Result<usize, TaskError> {
+    let Some((first, Some(count))) = counts.next() else {
+        return Err("samples.safetensors has no sample; export the model with a data set".into());
+    };
+    match counts.find(|(_, other)| *other != Some(count)) {
+        None => Ok(count),
+        Some((name, other)) => {
+            let other = other.unwrap_or(0);
+            let problem =
+                format!("samples.safetensors has {count} samples of `{first}`, but {other} of `{name}`");
+            Err(problem.into())
+        }
     }
 }
 
@@ -244,18 +380,25 @@ mod tests {
         Samples::new(tensors, Some("y"), Evaluated::Share(share, by), Digest([0; 32])).unwrap()
     }
 
+    fn order(samples: &Samples) -> &[usize] {
+        match &samples.rows {
+            Rows::Memory { order, .. } => order,
+            Rows::File(_) => panic!("in memory"),
+        }
+    }
+
     #[test]
     fn of_samples_in_the_order_of_their_classes_each_class_is_trained_on_and_held_out() {
         let classes: Vec<i64> = (0..1000).map(|row| row / 100).collect();
         let samples = samples(classes.clone(), 0.1, HeldOutBy::Draw);
-        let mut held_out = samples.rows[900..].to_vec();
+        let mut held_out = order(&samples)[900..].to_vec();
         let of = |class: i64| held_out.iter().filter(|row| classes[**row] == class).count();
         assert_eq!((0..10).map(of).collect::<Vec<_>>(), [10; 10]);
         // Also among the first that are looked at.
         let first: BTreeMap<i64, ()> = held_out[..30].iter().map(|row| (classes[*row], ())).collect();
         assert_eq!(first.len(), 10);
-        assert!(samples.rows[..900].is_sorted() && samples.row(0) < 3);
-        held_out.extend(&samples.rows[..900]);
+        assert!(order(&samples)[..900].is_sorted() && samples.row(0) < 3);
+        held_out.extend(&order(&samples)[..900]);
         held_out.sort_unstable();
         assert_eq!(held_out, (0..1000).collect::<Vec<_>>());
     }
@@ -263,7 +406,7 @@ mod tests {
     #[test]
     fn the_last_samples_are_held_out_if_asked_and_none_of_a_few() {
         let last = samples(vec![0; 50], 0.1, HeldOutBy::Last);
-        let mut rows = last.rows.clone();
+        let mut rows = order(&last).to_vec();
         rows[45..].sort_unstable();
         assert_eq!((last.held_out(), rows), (5, (0..50).collect()));
         assert_eq!(samples(vec![0; 9], 0.1, HeldOutBy::Draw).held_out(), 0);
@@ -297,8 +440,8 @@ mod tests {
             samples.describe(),
             "20 samples to train on and 20 held out, as the folder says"
         );
-        assert!(samples.rows[..20].iter().copied().eq(0..20));
-        assert_eq!(samples.rows[20..30].iter().filter(|row| **row < 30).count(), 5);
+        assert!(order(&samples)[..20].iter().copied().eq(0..20));
+        assert_eq!(order(&samples)[20..30].iter().filter(|row| **row < 30).count(), 5);
         assert!(given(40).is_err() && given(41).is_err());
     }
 }

@@ -12,10 +12,12 @@ use crate::tasks::gpt::{Gpt, GptConfig};
 use crate::trainer::span::ModelSteps;
 use crate::trainer::{Trainer, TrainerOptions, Worker};
 use annulus_core::{TensorRule, TensorSpec};
-use annulus_graph::{NamedGradient, Numbers, named_gradients};
+use annulus_graph::{HostTensor, NamedGradient, Numbers, ReadOptions, named_gradients};
 use bytes::Bytes;
 use files::{Message, Model, constant, integer, integers, node, several};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use samples::HeldOutBy;
+use std::num::NonZeroU32;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -82,6 +84,44 @@ fn a_model_is_trained_and_evaluated_on_its_own_samples() {
     };
     let task = ModelFile::new(none, Some(&folder("mlp", 1))).unwrap();
     assert!(task.evaluate(&model.valid(), &device).is_none());
+}
+
+#[test]
+fn streamed_samples_are_those_of_the_file_in_its_order() {
+    // Enough for four chunks.
+    let times = (16 << 20) / samples("mlp", 1).len() + 1;
+    let data = folder("mlp", times);
+    let of = |stream: bool, held_out_by: HeldOutBy| {
+        let config = ModelFileConfig {
+            stream,
+            held_out_by,
+            ..ModelFileConfig::default()
+        };
+        ModelFile::new(config, Some(&data)).unwrap()
+    };
+    let (streamed, held) = (of(true, HeldOutBy::Draw), of(false, HeldOutBy::Last));
+    let (rows, all) = (streamed.dataset(), held.dataset());
+    assert_eq!((rows.len(), rows.held_out()), (all.len(), all.held_out()));
+    assert!(rows.chunk().get() > 1 && all.chunk() == NonZeroU32::MIN && rows.digest() != all.digest());
+    let some = [0, 5, rows.len() / 2, rows.len() - 1];
+    let (from_file, from_memory) = (rows.batch(&some), all.batch(&some));
+    assert_eq!(
+        (from_file.inputs, from_file.seed),
+        (from_memory.inputs, from_memory.seed)
+    );
+    assert_eq!((rows.row(7), rows.intact().is_ok()), (7, true));
+    assert!(rows.have(&[], Duration::ZERO) && streamed.have_held_out(Duration::ZERO));
+    assert!(streamed.description().ends_with("held out, the last ones"));
+    let device = Device::flex();
+    let model = streamed.model(&device.clone().autodiff());
+    let scores = streamed.evaluate(&model.valid(), &device).unwrap();
+    assert!(scores.loss.into_scalar::<f32>().is_finite());
+    let config = ModelFileConfig {
+        stream: true,
+        ..ModelFileConfig::default()
+    };
+    let few = told(ModelFile::new(config, Some(&folder("mlp", 10))));
+    assert!(few.contains("many megabytes"), "{few}");
 }
 
 #[test]
