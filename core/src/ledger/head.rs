@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_too_late_is_neither_refused_nor_given_up() {
+    fn late_samples_are_neither_refused_nor_given_up() {
         let (mut head, manifest) = two();
         for _ in 0..4 {
             commit_without(&mut head, &manifest, &[1, 2], true);

@@ -12,7 +12,7 @@ use annulus_core::Digest;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-/// Places of a streamed text from which held-out windows are taken, each within a piece.
+/// Places of a streamed text from which held-out windows are taken. Each peer keeps the pieces around them.
 const SPOTS: u64 = 16;
 
 /// All windows of one length in the first nine tenths of a text. Sample *i* begins at token *i*, unless the text is streamed.
