@@ -192,7 +192,7 @@ fn compute(
                 let made = read_sync(contributor.contribute(&mut *worker, share));
                 pace.worked(awake, Instant::now(), processor_time);
                 // The time for the rest delays others too, so shares must account for both.
-                ComputeResult::of(round, made, start.elapsed())
+                ComputeResult::of(round, made, start.elapsed().saturating_sub(worker.waited()))
             }
             Job::Expect { samples } => {
                 worker.expect(&samples);

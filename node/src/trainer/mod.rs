@@ -23,7 +23,7 @@ mod timed;
 mod worker;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use burn::module::Module;
@@ -270,6 +270,10 @@ impl<T: Task> Worker for Trainer<T> {
     fn expect(&mut self, samples: &[u64]) {
         let dataset = self.task.dataset();
         dataset.have(&drawn(dataset, self.options.seed, samples), Duration::ZERO);
+    }
+
+    fn waited(&mut self) -> Duration {
+        Duration::from_micros(self.prefetcher.waited.swap(0, Ordering::Relaxed))
     }
 
     fn prefetch(&mut self, samples: &[u64]) {

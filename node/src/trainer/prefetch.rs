@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::worker::WorkerError;
-use crate::task::{Batch, Dataset, Task, TaskError, drawn};
+use crate::task::{Batch, Dataset, Draw, Task, TaskError, drawn};
 
 /// How long the batches of an order wait for streamed data in all. The other members wait as long, and take a member that needs
 /// much longer than usual for dead.
@@ -31,6 +31,8 @@ pub(super) struct Prefetcher<T: Task> {
     seed: u64,
     /// Samples that were made ready.
     pub(super) made: Arc<AtomicU64>,
+    /// Microseconds for which batches waited for streamed data.
+    pub(super) waited: Arc<AtomicU64>,
     /// To the thread, if there is one. It ends when this is dropped.
     orders: Option<Sender<Order<T>>>,
 }
@@ -54,14 +56,22 @@ impl<T: Task> Prefetcher<T> {
     pub(super) fn new(task: Arc<T>, seed: u64) -> Self {
         let (orders, queue) = mpsc::channel::<Order<T>>();
         let by = task.clone();
-        let made = Arc::<AtomicU64>::default();
-        let counted = made.clone();
+        let (made, waited) = (Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default());
+        let (counted, waits) = (made.clone(), waited.clone());
         let thread = thread::Builder::new().name("annulus-batches".into());
         // A browser cannot start a thread.
         let started = thread.spawn(move || {
             for Order { parts, until, made } in queue {
                 for part in parts {
-                    let batch = make(&*by, seed, &part, until.saturating_duration_since(Instant::now()));
+                    let begun = Instant::now();
+                    let drawn = drawn(by.dataset(), seed, &part);
+                    let there = by.dataset().have(&drawn, until.saturating_duration_since(begun));
+                    waits.fetch_add(begun.elapsed().as_micros() as u64, Ordering::Relaxed);
+                    let batch = if there {
+                        make(&*by, &drawn)
+                    } else {
+                        Err(WorkerError::Late)
+                    };
                     let failed = batch.is_err();
                     // The other end is dropped once no more are wanted.
                     if made.send(batch).is_err() || failed {
@@ -75,6 +85,7 @@ impl<T: Task> Prefetcher<T> {
             task,
             seed,
             made,
+            waited,
             orders: started.is_ok().then_some(orders),
         }
     }
@@ -107,28 +118,23 @@ impl<T: Task> Batches<T> {
             Self::Ahead(made) => made.recv().expect("the data set has made the batch"),
             Self::Inline(task, seed, parts) => {
                 let part = parts.pop_front().expect("a batch that was ordered");
-                make(&**task, *seed, &part, Duration::ZERO)
+                make(&**task, &drawn(task.dataset(), *seed, &part))
             }
         }
     }
 }
 
-fn make<T: Task>(task: &T, seed: u64, draws: &[u64], wait: Duration) -> Made<T> {
-    let dataset = task.dataset();
-    let drawn = drawn(dataset, seed, draws);
-    if !dataset.have(&drawn, wait) {
-        return Err(WorkerError::Late);
-    }
-    let batch = dataset.drawn(&drawn);
+fn make<T: Task>(task: &T, draws: &[Draw]) -> Made<T> {
+    let batch = task.dataset().drawn(draws);
     intact(task)?;
-    // A piece may have turned out to be spoilt.
-    if !dataset.have(&drawn, Duration::ZERO) {
-        return Err(WorkerError::Late);
+    // A piece may be missing or spoilt.
+    match task.dataset().have(draws, Duration::ZERO) {
+        true => Ok(Part {
+            samples: draws.len(),
+            batch,
+        }),
+        false => Err(WorkerError::Late),
     }
-    Ok(Part {
-        samples: draws.len(),
-        batch,
-    })
 }
 
 /// Fails if the task's data has changed since it was loaded.

@@ -58,6 +58,10 @@ impl Worker for Slowed {
         self.worker.expect(samples);
     }
 
+    fn waited(&mut self) -> Duration {
+        self.worker.waited()
+    }
+
     fn prefetch(&mut self, samples: &[u64]) {
         self.worker.prefetch(samples);
     }

@@ -67,8 +67,12 @@ impl Dataset for Points {
         samples.iter().map(|i| *i as f32 / 16.0 - 1.0).collect()
     }
 
-    fn have(&self, draws: &[Draw], _wait: Duration) -> bool {
-        self.fault != Fault::Late || draws.iter().all(|draw| draw.sample < 16)
+    fn have(&self, draws: &[Draw], wait: Duration) -> bool {
+        let is_here = self.fault != Fault::Late || draws.iter().all(|draw| draw.sample < 16);
+        if !is_here {
+            std::thread::sleep(wait.min(Duration::from_millis(2)));
+        }
+        is_here
     }
 }
 
@@ -410,6 +414,8 @@ fn samples_whose_data_is_late_do_not_count_and_the_worker_goes_on() {
     });
     let made = trainer.contribute(trainer.init(), &[1, 2, 16]);
     assert_eq!(made, Err(WorkerError::Late));
+    // Nobody takes the wait for slowness.
+    assert!(trainer.waited() > Duration::ZERO && trainer.waited() == Duration::ZERO);
     let told = ComputeResult::of(3, made, Duration::from_secs(10));
     assert!(
         matches!(

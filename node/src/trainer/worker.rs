@@ -3,6 +3,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 #[cfg(not(target_family = "wasm"))]
 use burn::tensor::read_sync;
@@ -46,6 +47,11 @@ pub trait Worker: Send {
     /// Asks for the streamed data of these draws, which this round or a later one will probably need. It waits for nothing.
     fn expect(&mut self, samples: &[u64]) {
         let _ = samples;
+    }
+
+    /// How long batches have waited for streamed data since this was last asked. It says nothing about the device's speed.
+    fn waited(&mut self) -> Duration {
+        Duration::ZERO
     }
 
     /// Starts to read and prepare the samples that will be summed next. Calling it is optional, and it promises
