@@ -22,6 +22,7 @@ mod stepping;
 mod timed;
 mod worker;
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -269,6 +270,10 @@ impl<T: Task> Worker for Trainer<T> {
 
     fn expect(&mut self, samples: &[u64]) {
         let dataset = self.task.dataset();
+        // Of data that is here as a whole there is nothing to ask for.
+        if dataset.chunk() == NonZeroU32::MIN {
+            return;
+        }
         dataset.have(&drawn(dataset, self.options.seed, samples), Duration::ZERO);
     }
 

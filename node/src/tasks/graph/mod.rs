@@ -30,7 +30,7 @@ use crate::task::{
 use crate::trainer::with_tensors;
 use file::SampleFile;
 use folder::{Files, inputs, missing};
-use samples::{Batch, Evaluated, Samples, evaluated, evaluated_by};
+use samples::{Batch, EVALUATED, Evaluated, Samples, evaluated, said_evaluated};
 
 /// The files of an exported folder.
 const MODEL: &str = "model.onnx";
@@ -74,10 +74,7 @@ impl ModelFile {
         let tensors = read_tensors(&samples).map_err(|error| format!("{SAMPLES}: {error}"))?;
         let digest = files.digest(&samples);
         let classes = graph.classes().map(|classes| classes.name.clone());
-        let held_out = match evaluated(&samples)? {
-            Some(last) => Evaluated::Given(last),
-            None => Evaluated::Share(config.held_out, config.held_out_by),
-        };
+        let held_out = Evaluated::of(evaluated(&samples)?, config.held_out, config.held_out_by);
         let samples = Samples::new(inputs(&graph, tensors)?, classes.as_deref(), held_out, digest)?;
         Self::of(graph, samples)
     }
@@ -92,10 +89,8 @@ impl ModelFile {
         let names = inputs(&graph, names.collect())?;
         samples.keep(&names.into_iter().map(|(name, ())| name).collect::<Vec<_>>());
         let digest = files.digest(&samples.digest().0);
-        let held_out = match evaluated_by(&facts)? {
-            Some(last) => Evaluated::Given(last),
-            None => Evaluated::Share(config.held_out, config.held_out_by),
-        };
+        let said = said_evaluated(facts.get(EVALUATED).map(String::as_str))?;
+        let held_out = Evaluated::of(said, config.held_out, config.held_out_by);
         Self::of(graph, Samples::streamed(samples, held_out, digest)?)
     }
 

@@ -5,7 +5,7 @@
 use annulus_core::Digest;
 use annulus_graph::{HostTensor, Numbers, metadata_of};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::ops::Range;
 use std::time::Duration;
@@ -68,7 +68,7 @@ const FIRST: usize = 16;
 const FIRST_WAIT: Duration = Duration::from_secs(60);
 
 /// Says in the file's metadata how many samples at its end only evaluate.
-const EVALUATED: &str = "evaluated";
+pub const EVALUATED: &str = "evaluated";
 
 /// How many samples at the end of a file only evaluate, if it says so.
 ///
@@ -76,24 +76,27 @@ const EVALUATED: &str = "evaluated";
 ///
 /// If it is damaged.
 pub fn evaluated(file: &[u8]) -> Result<Option<usize>, TaskError> {
-    said_evaluated(metadata_of(file, EVALUATED)?)
+    said_evaluated(metadata_of(file, EVALUATED)?.as_deref())
 }
 
-/// The same, by a file's metadata.
+/// The same, by what the file's metadata says of [`EVALUATED`].
 ///
 /// # Errors
 ///
 /// As there.
-pub fn evaluated_by(facts: &HashMap<String, String>) -> Result<Option<usize>, TaskError> {
-    said_evaluated(facts.get(EVALUATED).cloned())
-}
-
-fn said_evaluated(said: Option<String>) -> Result<Option<usize>, TaskError> {
+pub fn said_evaluated(said: Option<&str>) -> Result<Option<usize>, TaskError> {
     let count = said.map(|text| {
         text.parse()
             .map_err(|_| format!("samples.safetensors says {EVALUATED}={text}, which is no number").into())
     });
     count.transpose()
+}
+
+impl Evaluated {
+    /// As many as the file says, or else a share.
+    pub fn of(said: Option<usize>, share: f64, by: HeldOutBy) -> Self {
+        said.map_or(Self::Share(share, by), Self::Given)
+    }
 }
 
 /// Some of the samples.

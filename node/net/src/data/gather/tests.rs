@@ -753,6 +753,16 @@ struct OnDemand<'a> {
     begun: bool,
 }
 
+impl<'a> OnDemand<'a> {
+    fn new(demand: &'a Demand) -> Self {
+        Self {
+            files: TestStore::new(data().to_vec(), data().to_vec()),
+            demand,
+            begun: false,
+        }
+    }
+}
+
 impl Store for OnDemand<'_> {
     type Whole = ();
 
@@ -782,12 +792,7 @@ impl Store for OnDemand<'_> {
 fn wanted_pieces_come_from_any_peer_and_no_others_come() {
     let world = World::new(vec![hands_out(data(), &[]), hands_out(data(), &[])]);
     let demand = Demand::new(u64::MAX);
-    let files = TestStore::new(data().to_vec(), data().to_vec());
-    let mut store = OnDemand {
-        files,
-        demand: &demand,
-        begun: false,
-    };
+    let mut store = OnDemand::new(&demand);
     let way = &world;
     let supplying = supply(&way, &mut store, &demand, source(0), listing_of(&data()).digest());
     let mut supplying = pin!(supplying);
@@ -830,12 +835,7 @@ fn wanted_pieces_come_from_any_peer_and_no_others_come() {
 fn a_peer_that_gets_nothing_at_first_is_told_why() {
     let demand = Demand::new(u64::MAX);
     let world = World::new(vec![answers(Answer::Kept, &[])]);
-    let files = TestStore::new(data().to_vec(), data().to_vec());
-    let mut store = OnDemand {
-        files,
-        demand: &demand,
-        begun: false,
-    };
+    let mut store = OnDemand::new(&demand);
     let way = &world;
     let supplied = supply(&way, &mut store, &demand, source(0), listing_of(&data()).digest());
     let polled = pin!(supplied).poll(&mut Context::from_waker(Waker::noop()));
